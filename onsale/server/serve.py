@@ -29,6 +29,7 @@ from onsale.server.request_limits import IncompleteRequests
 from onsale.server.uvicorn_protocol import SingleWriteProtocol
 from shared.contracts.fields import refusal
 from shared.routes import Service
+from shared.rpc import answered_here
 from shared.runtime.logging import get_logger
 from shared.web.app import drain, internal, public
 
@@ -125,6 +126,9 @@ async def running(
             if name in within:
                 servers.append(inner := await stack.enter_async_context(_servers()))
                 await inner.start([within[name]])
+            if len(apps) > 1:
+                stack.push_async_callback(app.state.own_process.finish, app.state.settings.shutdown_grace_s)
+                stack.enter_context(answered_here(name, app.state.own_process))
         servers.append(outer := await stack.enter_async_context(_servers()))
         stack.push_async_callback(_drain, apps, servers)
         await outer.start(without)
@@ -200,8 +204,14 @@ async def until_stopped(
     apps: Mapping[Service, FastAPI], outside: Sequence[Listener], inside: Mapping[Service, Listener]
 ) -> None:
     """Serves until SIGINT or SIGTERM."""
+    told = stop_signal()
+    async with running(apps, outside, inside):
+        await told.wait()
+
+
+def stop_signal() -> asyncio.Event:
+    """Is set by SIGINT and SIGTERM from now on."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with running(apps, outside, inside):
-        await stop.wait()
+    return stop

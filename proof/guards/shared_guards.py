@@ -96,6 +96,16 @@ OPERATOR_GUARDS = (
         "test_a_signed_call_is_good_for_half_a_minute_and_for_this_body_only",
     ),
     Guard(
+        "A call within one process goes on though its caller was cancelled, as over HTTP",
+        "shared/web/internal_api.py", "answered = await asyncio.shield(call)", "answered = await call",
+        "test_a_call_goes_on_though_its_caller_was_cancelled",
+    ),
+    Guard(
+        "A call within one process tells nobody the text of a bug",
+        "shared/web/internal_api.py", "            return InternalError()", "            return InternalError(str(raised))",
+        "test_a_problem_is_raised_as_it_is_over_http",
+    ),
+    Guard(
         "An operator's key that is not set opens nothing",
         AUTH, '            raise BadCredential("This admin key is unknown.")', '            return Operator("x", "admin")',
         "test_an_admin_key_names_an_operator_and_a_role",

@@ -57,7 +57,7 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
     app = create_service(
         "inventory", settings, title="inventory", lifespan=_lifespan, fast_routes=[reservations.RESERVE],
         routers=[api_catalogue.router, reservations.router, events.router, reconcile.router, stock.router],
-        internal_routers=[internal.router], internal_fast_routes=internal.FAST_ROUTES, checks=_checks, meter=meter,
+        internal_api=internal.API, checks=_checks, meter=meter,
         own_checks=partial(own_checks, settings), forms=FORMS, body_max_bytes=EVENT_FILE_MAX_BYTES,
     )  # fmt: skip
     app.state.meter, app.state.tuning = meter, tuning

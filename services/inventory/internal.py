@@ -1,15 +1,10 @@
 """Inventory's internal API, for the other services: sessions to end, payment steps, returns, consents and the stock."""
 
-from typing import Any
-
-from fastapi import APIRouter
-from starlette.routing import Route
-
 from services.inventory.api.schemas import event_details, event_list, seat_page, section_list
 from services.inventory.redis_stock.seat_map import seat_statuses
 from services.inventory.reservations.payment import BEGIN, CONFIRM, END, EXTEND, REACQUIRE, RELEASE, Transition
 from services.inventory.reservations.repository import pending_consents
-from services.inventory.state import State, StateDep
+from services.inventory.state import State
 from shared.contracts.catalogue import EventPageFacts, ListedEvents, ListEvents, ReadEventPage, ReadSeats, SeatPage
 from shared.contracts.frames import SeatsFrame, StockFrame
 from shared.contracts.inventory import (
@@ -29,61 +24,61 @@ from shared.contracts.inventory import (
     StepDone,
     StepsAnswer,
 )
-from shared.web.fast_routes import JsonRoute
+from shared.web.internal_api import InternalApi
 
-router = APIRouter()
+API = InternalApi()
 
 
-@router.post("/sessions/end")
-async def end_sessions(question: EndSessions, state: StateDep) -> SessionsAnswer:
+@API.operation("/sessions/end", EndSessions)
+async def end_sessions(state: State, question: EndSessions) -> SessionsAnswer:
     state.catalogue.layout(question.event_id)
     return SessionsAnswer(sessions=await state.sessions.end(question))
 
 
-@router.post("/passes/min-epoch")
-async def set_min_pass_epoch(minimum: MinPassEpoch, state: StateDep) -> MinPassEpoch:
+@API.operation("/passes/min-epoch", MinPassEpoch)
+async def set_min_pass_epoch(state: State, minimum: MinPassEpoch) -> MinPassEpoch:
     return await state.sessions.set_min_pass_epoch(minimum)
 
 
-@router.post("/reminder-consents/poll")
-async def poll_consents(poll: PollConsents, state: StateDep) -> ReminderConsents:
+@API.operation("/reminder-consents/poll", PollConsents)
+async def poll_consents(state: State, poll: PollConsents) -> ReminderConsents:
     return ReminderConsents(consents=await pending_consents(state.db, acknowledged=poll.acknowledged))
 
 
-@router.post("/reservations/returns")
-async def return_stock(question: ReturnStock, state: StateDep) -> StepsAnswer:
+@API.operation("/reservations/returns", ReturnStock)
+async def return_stock(state: State, question: ReturnStock) -> StepsAnswer:
     steps = await state.returns.return_stock(
         question.steps, keep_blocked=question.keep_blocked, reason=question.reason, actor="orders"
     )
     return StepsAnswer(steps=steps)
 
 
-@router.post("/reservations/ticket-returns")
-async def return_tickets(question: ReturnTickets, state: StateDep) -> StepDone:
+@API.operation("/reservations/ticket-returns", ReturnTickets)
+async def return_tickets(state: State, question: ReturnTickets) -> StepDone:
     return await state.returns.return_tickets(question, actor="orders")
 
 
-@router.post("/events/page")
-async def read_event_page(question: ReadEventPage, state: StateDep) -> EventPageFacts:
+@API.operation("/events/page", ReadEventPage)
+async def read_event_page(state: State, question: ReadEventPage) -> EventPageFacts:
     layout = state.catalogue.layout(question.event_id)
     availability = section_list(layout, await state.availability.frame(layout))
     return EventPageFacts(event=event_details(layout), availability=availability)
 
 
-@router.post("/events/list")
-async def list_events(question: ListEvents, state: StateDep) -> ListedEvents:
+@API.operation("/events/list", ListEvents)
+async def list_events(state: State, question: ListEvents) -> ListedEvents:
     await state.catalogue.check()
     return event_list(state.catalogue.layouts(), question.after)
 
 
-@router.post("/reservations/of-holder")
-async def find_reservation(question: FindReservation, state: StateDep) -> FoundReservation:
+@API.operation("/reservations/of-holder", FindReservation)
+async def find_reservation(state: State, question: FindReservation) -> FoundReservation:
     row = await state.holds.live_of(question.event_id, question.holder)
     return FoundReservation(reservation=row.to_contract(), extended=row.extended) if row else FoundReservation()
 
 
-@router.post("/sections/seats")
-async def read_section_seats(question: ReadSeats, state: StateDep) -> SeatPage:
+@API.operation("/sections/seats", ReadSeats)
+async def read_section_seats(state: State, question: ReadSeats) -> SeatPage:
     """The caller has checked that its fan is admitted."""
     section = state.catalogue.layout(question.event_id).section(question.section_id, "seated")
     positions = section.positions(page=question.page, page_size=question.page_size)
@@ -94,27 +89,27 @@ async def read_section_seats(question: ReadSeats, state: StateDep) -> SeatPage:
     return seat_page(section, positions, statuses, page=question.page, page_size=question.page_size)
 
 
-@router.post("/stock")
-async def read_stock(question: ReadStock, state: StateDep) -> StockFrame:
+@API.operation("/stock", ReadStock)
+async def read_stock(state: State, question: ReadStock) -> StockFrame:
     state.catalogue.layout(question.event_id)
     return await state.availability.frame_from_db(question.event_id)
 
 
-@router.post("/seats")
-async def read_seats(question: ReadStock, state: StateDep) -> SeatsFrame:
+@API.operation("/seats", ReadStock)
+async def read_seats(state: State, question: ReadStock) -> SeatsFrame:
     return await state.seat_states.frame(state.catalogue.layout(question.event_id))
 
 
-async def _read_reservations(app_state: Any, question: ReadReservations) -> ReservationsAnswer:
-    state: State = app_state.deps
+@API.operation("/reservations/read", ReadReservations)
+async def read_reservations(state: State, question: ReadReservations) -> ReservationsAnswer:
     event_ids = question.event_ids or [None] * len(question.reservation_ids)
     found = await state.holds.read_many(list(zip(event_ids, question.reservation_ids, strict=True)))
     return ReservationsAnswer(reservations=found)
 
 
-def _step(path: str, transition: Transition) -> Route:
-    async def run(app_state: Any, question: PaymentSteps) -> StepsAnswer:
-        state: State = app_state.deps
+def _add_step(path: str, transition: Transition) -> None:
+    @API.operation(f"/reservations/{path}", PaymentSteps)
+    async def run(state: State, question: PaymentSteps) -> StepsAnswer:
         answer = StepsAnswer(steps=await state.payments.take(transition, question.steps))
         for step, done in zip(question.steps, answer.steps, strict=True):
             if done.outcome == "done" and transition is RELEASE:
@@ -123,15 +118,10 @@ def _step(path: str, transition: Transition) -> Route:
                 state.address_holds.prolong(step.reservation_id, until_ms=done.reserved_until_ms)
         return answer
 
-    return Route(f"/reservations/{path}", JsonRoute(PaymentSteps, run), methods=["POST"])
 
-
-FAST_ROUTES = [
-    Route("/reservations/read", JsonRoute(ReadReservations, _read_reservations), methods=["POST"]),
-    _step("begin-payment", BEGIN),
-    _step("extend-payment", EXTEND),
-    _step("end-payment", END),
-    _step("confirm", CONFIRM),
-    _step("release", RELEASE),
-    _step("reacquire", REACQUIRE),
-]
+_add_step("begin-payment", BEGIN)
+_add_step("extend-payment", EXTEND)
+_add_step("end-payment", END)
+_add_step("confirm", CONFIRM)
+_add_step("release", RELEASE)
+_add_step("reacquire", REACQUIRE)

@@ -106,7 +106,7 @@ def create_app(
             api_orders.router, api_tickets.router, api_reminders.router, orders.router, reports.router, events.router,
             webhooks.router,
         ],
-        internal_routers=[internal.router], forms=FORMS, body_max_bytes=EVENT_FILE_MAX_BYTES,
+        internal_api=internal.API, forms=FORMS, body_max_bytes=EVENT_FILE_MAX_BYTES,
     )  # fmt: skip
 
 

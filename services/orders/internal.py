@@ -1,6 +1,5 @@
 """The calls of other services: payment status of reservations, orders for streams, refunds of oversold tickets."""
 
-from fastapi import APIRouter, Request
 from pydantic import ValidationError
 
 from services.orders.api.orders import offered_providers
@@ -10,7 +9,7 @@ from services.orders.pricing.calculator import all_in
 from services.orders.pricing.quote import quote_body
 from services.orders.problems import AmountNotPayable, PromoCodeNotValid, UnknownOrder
 from services.orders.requests.refund import refund_oversold
-from services.orders.state import state_of
+from services.orders.state import State
 from services.orders.store.customers import Customer
 from services.orders.store.payment_status import payment_statuses
 from services.orders.store.store import read_many
@@ -32,27 +31,26 @@ from shared.contracts.orders import (
 from shared.contracts.prices import PricesAnswer
 from shared.errors.problems import BadCredential, Problem, TooManyWrongCodes
 from shared.security.tokens import read_order_token
+from shared.web.internal_api import InternalApi
 
-router = APIRouter()
-
-
-@router.post("/reservations/status")
-async def payments(question: PaymentsQuestion, request: Request) -> PaymentsAnswer:
-    return PaymentsAnswer(payments=await payment_statuses(state_of(request).db, question.payments))
+API = InternalApi()
 
 
-@router.post("/orders/read")
-async def read(question: OrdersQuestion, request: Request) -> OrdersAnswer:
-    state = state_of(request)
+@API.operation("/reservations/status", PaymentsQuestion)
+async def payments(state: State, question: PaymentsQuestion) -> PaymentsAnswer:
+    return PaymentsAnswer(payments=await payment_statuses(state.db, question.payments))
+
+
+@API.operation("/orders/read", OrdersQuestion)
+async def read(state: State, question: OrdersQuestion) -> OrdersAnswer:
     orders = {r: order for r in question.references if (order := state.worker.known(r))}
     if unknown := [r for r in question.references if r not in orders]:
         orders |= await read_many(state.store.db, unknown)
     return OrdersAnswer(orders=[order_frame(orders[r]) if r in orders else None for r in question.references])
 
 
-@router.post("/orders/own")
-async def read_own(question: ReadOwnOrder, request: Request) -> OwnOrder:
-    state = state_of(request)
+@API.operation("/orders/own", ReadOwnOrder)
+async def read_own(state: State, question: ReadOwnOrder) -> OwnOrder:
     if read_order_token(state.settings.order_token_keys, question.token) != question.reference:
         raise BadCredential
     order = await state.store.read(question.reference)
@@ -61,10 +59,10 @@ async def read_own(question: ReadOwnOrder, request: Request) -> OwnOrder:
     return OwnOrder(order=OrderView.model_validate(order_view(order)), providers=offered_providers(state))
 
 
-@router.post("/checkout/read")
-async def read_checkout(question: ReadCheckout, request: Request) -> CheckoutFacts:
+@API.operation("/checkout/read", ReadCheckout)
+async def read_checkout(state: State, question: ReadCheckout) -> CheckoutFacts:
     """A promo code that is not valid is left out of the quote, and named as the refusal."""
-    state, customers = state_of(request), [Customer(question.event_id, question.holder)]
+    customers = [Customer(question.event_id, question.holder)]
     refusal, code = None, question.promo_code
     try:
         with_code = QuoteRequest(reservation_id=question.reservation_id, promo_code=code)
@@ -77,16 +75,15 @@ async def read_checkout(question: ReadCheckout, request: Request) -> CheckoutFac
     return CheckoutFacts(quote=quote, providers=offered_providers(state), refusal=refusal)
 
 
-@router.post("/events/prices")
-async def read_prices(question: ReadPrices, request: Request) -> PricesAnswer:
-    rules, currency = await state_of(request).price_rules.rules(question.event_id)
+@API.operation("/events/prices", ReadPrices)
+async def read_prices(state: State, question: ReadPrices) -> PricesAnswer:
+    rules, currency = await state.price_rules.rules(question.event_id)
     each = {minor: all_in(rules, [(minor, 1)], currency) for minor in question.each}
     return PricesAnswer(**rules.model_dump(), all_in=each)
 
 
-@router.post("/orders/refund")
-async def refund(question: RefundsQuestion, request: Request) -> RefundsAnswer:
-    state = state_of(request)
+@API.operation("/orders/refund", RefundsQuestion)
+async def refund(state: State, question: RefundsQuestion) -> RefundsAnswer:
     return RefundsAnswer(
         refunds=[await refund_oversold(state.store, sale, question.reason) for sale in question.refunds]
     )

@@ -63,8 +63,7 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
         title="queue",
         lifespan=_lifespan,
         routers=[room_actions.router, admin_rooms.router, access_codes.router],
-        internal_routers=[internal.router],
-        internal_fast_routes=internal.FAST_ROUTES,
+        internal_api=internal.API,
         checks=lambda app: app.state.preconditions.checks(),
         body_max_bytes=EVENT_FILE_MAX_BYTES,
     )

@@ -3,15 +3,9 @@
 Requests and answers are batches; a repeated request has the same result.
 """
 
-from typing import Any
-
-from fastapi import APIRouter
-from pydantic import BaseModel
-from starlette.routing import Route
-
 from services.queue.lottery.entrants import prove_entry
 from services.queue.places.sessions import revoked_passes
-from services.queue.state import State, StateDep
+from services.queue.state import State
 from shared.contracts.frames import LineFrame, Revoked
 from shared.contracts.lottery import EntryProof, PublishedLottery
 from shared.contracts.queue import (
@@ -21,6 +15,7 @@ from shared.contracts.queue import (
     HeartbeatReport,
     HoldersAnswer,
     HoldersQuestion,
+    JoinAnswer,
     JoinBatch,
     LeaveAnswer,
     PlacesQuestion,
@@ -29,69 +24,66 @@ from shared.contracts.queue import (
     ReleaseAnswer,
     RoomQuestion,
 )
-from shared.web.fast_routes import JsonRoute
+from shared.web.internal_api import InternalApi
 
-router = APIRouter()
+API = InternalApi()
 
 
-async def _join(app_state: Any, batch: JoinBatch) -> BaseModel:
-    state: State = app_state.deps
+@API.operation("/joins", JoinBatch)
+async def join(state: State, batch: JoinBatch) -> JoinAnswer:
     return await state.joins.join(batch)
 
 
-FAST_ROUTES = [Route("/joins", JsonRoute(JoinBatch, _join), methods=["POST"])]
-
-
-@router.post("/places")
-async def find(question: HoldersQuestion, state: StateDep) -> HoldersAnswer:
+@API.operation("/places", HoldersQuestion)
+async def find(state: State, question: HoldersQuestion) -> HoldersAnswer:
     return await state.claims.find(question)
 
 
-@router.post("/status")
-async def status(question: PlacesQuestion, state: StateDep) -> PlaceStatuses:
+@API.operation("/status", PlacesQuestion)
+async def status(state: State, question: PlacesQuestion) -> PlaceStatuses:
     return PlaceStatuses(places=await state.claims.status(question))
 
 
-@router.post("/claims")
-async def claim(question: PlacesQuestion, state: StateDep) -> ClaimAnswer:
+@API.operation("/claims", PlacesQuestion)
+async def claim(state: State, question: PlacesQuestion) -> ClaimAnswer:
     return ClaimAnswer(claims=await state.claims.claim(question))
 
 
-@router.post("/extensions")
-async def extend(question: PlacesQuestion, state: StateDep) -> ExtendAnswer:
+@API.operation("/extensions", PlacesQuestion)
+async def extend(state: State, question: PlacesQuestion) -> ExtendAnswer:
     return ExtendAnswer(extensions=await state.claims.extend(question))
 
 
-@router.post("/leaves")
-async def leave(question: PlacesQuestion, state: StateDep) -> LeaveAnswer:
+@API.operation("/leaves", PlacesQuestion)
+async def leave(state: State, question: PlacesQuestion) -> LeaveAnswer:
     return LeaveAnswer(places=await state.claims.leave(question))
 
 
-@router.post("/releases")
-async def release(question: PlacesQuestion, state: StateDep) -> ReleaseAnswer:
+@API.operation("/releases", PlacesQuestion)
+async def release(state: State, question: PlacesQuestion) -> ReleaseAnswer:
     return ReleaseAnswer(places=await state.claims.release(question))
 
 
-@router.post("/rooms/revoked")
-async def list_revoked_passes(question: RoomQuestion, state: StateDep) -> Revoked:
+@API.operation("/rooms/revoked", RoomQuestion)
+async def list_revoked_passes(state: State, question: RoomQuestion) -> Revoked:
     return await revoked_passes(state.rooms, question.event_id)
 
 
-@router.post("/heartbeats")
-async def heartbeats(report: HeartbeatReport, state: StateDep) -> HeartbeatAnswer:
+@API.operation("/heartbeats", HeartbeatReport)
+async def heartbeats(state: State, report: HeartbeatReport) -> HeartbeatAnswer:
     return HeartbeatAnswer(report_again_s=await state.heartbeats.report(report))
 
 
-@router.post("/lottery")
-async def lottery(question: RoomQuestion, state: StateDep) -> PublishedLottery:
+@API.operation("/lottery", RoomQuestion)
+async def lottery(state: State, question: RoomQuestion) -> PublishedLottery:
     return await state.lottery.published(question.event_id)
 
 
-@router.post("/lottery/proof")
-async def lottery_proof(question: ProofQuestion, state: StateDep) -> EntryProof:
+@API.operation("/lottery/proof", ProofQuestion)
+async def lottery_proof(state: State, question: ProofQuestion) -> EntryProof:
     return await prove_entry(state.rooms, question)
 
 
-@router.post("/rooms/frame")
-async def frame(question: RoomQuestion, state: StateDep) -> LineFrame:
+@API.operation("/rooms/frame", RoomQuestion)
+async def frame(state: State, question: RoomQuestion) -> LineFrame:
     return await state.gatekeeper.frame(question.event_id)

@@ -2,13 +2,14 @@
 
 from typing import Literal
 
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import AwareDatetime, Field
 
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.admin.page import Page
+from shared.contracts.fields import ServiceMessage
 
 
-class ShownPicture(BaseModel):
+class ShownPicture(ServiceMessage):
     """A picture: its address, which changes with its content, its size in pixels, and what it shows in words."""
 
     url: str
@@ -17,7 +18,7 @@ class ShownPicture(BaseModel):
     alt: str
 
 
-class BrandDetails(BaseModel):
+class BrandDetails(ServiceMessage):
     """The seller. `stylesheet` has the colours and fonts of the brand; null if it has none. `accent_dark` is never null
     where `accent` is not.
     """
@@ -35,7 +36,7 @@ class BrandDetails(BaseModel):
     privacy_url: str | None = None
 
 
-class EventCard(BaseModel):
+class EventCard(ServiceMessage):
     """An event in a list."""
 
     event_id: str
@@ -55,20 +56,20 @@ class EventPage(Page):
     events: list[EventCard]
 
 
-class ListEvents(BaseModel):
+class ListEvents(ServiceMessage):
     """The events on sale after the one with this id, or the first ones, by their start."""
 
     after: str | None = None
 
 
-class ListedEvents(BaseModel):
+class ListedEvents(ServiceMessage):
     """Some of them; `more` says whether others follow."""
 
     events: list[EventCard]
     more: bool
 
 
-class EventLimits(BaseModel):
+class EventLimits(ServiceMessage):
     """Limits of tickets (0 is unlimited), and how long a hold and a payment last."""
 
     tickets_per_order: int
@@ -78,7 +79,7 @@ class EventLimits(BaseModel):
     pay_ttl_s: int
 
 
-class PriceLevelDetails(BaseModel):
+class PriceLevelDetails(ServiceMessage):
     """Rows, first and last, with a price of their own; they are counted from the front, from 1."""
 
     name: str
@@ -86,7 +87,7 @@ class PriceLevelDetails(BaseModel):
     price_minor: int
 
 
-class SectionDetails(BaseModel):
+class SectionDetails(ServiceMessage):
     """A section with its lowest price, and that of rows in no price level; `rows` and `seats_per_row` are null for
     general admission.
     """
@@ -113,7 +114,7 @@ class EventDetails(EventCard):
     brand: BrandDetails | None = None
 
 
-class SectionAvailability(BaseModel):
+class SectionAvailability(ServiceMessage):
     """A section, what is available and held, and its lowest price."""
 
     section_id: str
@@ -127,13 +128,13 @@ class SectionAvailability(BaseModel):
     currency: str
 
 
-class SectionList(BaseModel):
+class SectionList(ServiceMessage):
     """The sections of an event."""
 
     sections: list[SectionAvailability]
 
 
-class SeatView(BaseModel):
+class SeatView(ServiceMessage):
     """One seat: what stands on its row (`row`) and on the chair (`label`), and its number in the row from the left."""
 
     seat_id: str
@@ -144,7 +145,7 @@ class SeatView(BaseModel):
     price_minor: int
 
 
-class SeatPage(BaseModel):
+class SeatPage(ServiceMessage):
     """Some seats of a section; a GA section has none."""
 
     section_id: str
@@ -154,20 +155,20 @@ class SeatPage(BaseModel):
     seats: list[SeatView]
 
 
-class ReadEventPage(BaseModel):
+class ReadEventPage(ServiceMessage):
     """Asks for what an event's page shows."""
 
     event_id: str
 
 
-class EventPageFacts(BaseModel):
+class EventPageFacts(ServiceMessage):
     """What an event's page shows: the event, and what is left of its sections."""
 
     event: EventDetails
     availability: SectionList
 
 
-class ReadSeats(BaseModel):
+class ReadSeats(ServiceMessage):
     """Asks for a page of a section's seats, as a fan with a pass sees them."""
 
     event_id: str

@@ -99,6 +99,14 @@ Email = Annotated[
 ]
 
 
+class ServiceMessage(BaseModel):
+    """What one service tells another. It is immutable: services of one process pass the object itself, so nothing in
+    it may be changed, its lists included.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+
 class Body(BaseModel):
     """A request body: unknown fields are rejected, and it is immutable."""
 

@@ -9,8 +9,9 @@ kept in a short log per channel (`shared/messaging/snapshots.py`), from which a 
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from shared.contracts.fields import ServiceMessage
 from shared.contracts.room_options import RoomOptions
 
 FRAME_REPEAT_S = 5.0
@@ -67,10 +68,8 @@ STOCK_CHANNELS = "show:*:sections"
 LOAD_CHANNELS = "show:load:*"
 
 
-class Frame(BaseModel):
+class Frame(ServiceMessage):
     """The fields of every frame. `after` is the version published before it on its channel, by the log."""
-
-    model_config = ConfigDict(frozen=True)
 
     event_id: str
     epoch: int
@@ -80,35 +79,33 @@ class Frame(BaseModel):
     after: int | None = None
 
 
-class LaneHead(BaseModel):
+class LaneHead(ServiceMessage):
     """The head and the tail of one lane."""
 
     head_seq: int
     tail_seq: int
 
 
-class Throttled(BaseModel):
+class Throttled(ServiceMessage):
     """The rate is throttled below the operator's: the share that is left, and the reason."""
-
-    model_config = ConfigDict(frozen=True)
 
     factor: float
     reason: Literal["inventory-refuses", "inventory-slow", "inventory-full", "orders-refuses", "orders-slow",
                     "orders-full", "easing", "recovering"]  # fmt: skip
 
 
-class LaneDraw(BaseModel):
+class LaneDraw(ServiceMessage):
     """The inputs from which the ranks of one lane are computed (`shared/rules/lottery_ranking.py`)."""
 
     entrants_n: int
     key: str
 
 
-class LotteryFrame(BaseModel):
+class LotteryFrame(ServiceMessage):
     """The stage of the lottery; `lanes` is empty until the draw and public after it."""
 
     stage: Literal["open", "closed", "drawn"]
-    lanes: dict[int, LaneDraw] = {}
+    lanes: dict[int, LaneDraw] = {}  # noqa: RUF012 - each has its own
 
 
 class LineFrame(Frame):
@@ -141,14 +138,14 @@ class LineFrame(Frame):
     lottery: LotteryFrame | None = None
 
 
-class Revoked(BaseModel):
+class Revoked(ServiceMessage):
     """Revoked passes, each with its expiry (ms). Published once; a subscriber that missed it asks the queue for all."""
 
     event_id: str
     passes: list[tuple[str, int]] = Field(max_length=REVOKED_MAX)
 
 
-class SectionCounts(BaseModel):
+class SectionCounts(ServiceMessage):
     """What is left of one section."""
 
     section_id: str
@@ -198,7 +195,7 @@ class OrderFrame(Frame):
     traceparent: str | None = None
 
 
-class LoadFrame(BaseModel):
+class LoadFrame(ServiceMessage):
     """The load of one process over the last few seconds, published every second and not logged. `rests_ms`: how much
     later the next frame may come, because the process has nothing to do.
 
@@ -207,8 +204,6 @@ class LoadFrame(BaseModel):
     A notifier also counts its open streams, and those it rejected since its start. Gateway, queue and notifier measure
     no writes: their frames say that they are alive.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     service: str = Field(max_length=16)
     process: str = Field(max_length=64)

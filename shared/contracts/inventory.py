@@ -5,9 +5,10 @@ Every call may be repeated: a step that was done before is answered `done` again
 
 from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from shared.contracts.catalogue import EventPageFacts, ListedEvents, ListEvents, ReadEventPage, ReadSeats, SeatPage
+from shared.contracts.fields import ServiceMessage
 from shared.contracts.frames import ReservationState, SeatsFrame, StockFrame
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ OWNERS_MAX = 16  # one customer may come with the passes of several events
 PAGE_S = 1.0  # a page is shown without what takes longer
 
 
-class SessionRef(BaseModel):
+class SessionRef(ServiceMessage):
     """A session that is due to end: the pass it was given (`jti`) and when that pass expires."""
 
     jti: str = Field(max_length=128)
@@ -26,7 +27,7 @@ class SessionRef(BaseModel):
     expires_at_ms: int
 
 
-class EndSessions(BaseModel):
+class EndSessions(ServiceMessage):
     """Revoke these passes unless their holder has a live reservation. With `leaving` the fan left the line: holds that
     are not being paid are released first.
     """
@@ -36,7 +37,7 @@ class EndSessions(BaseModel):
     sessions: list[SessionRef] = Field(min_length=1, max_length=BATCH_MAX)
 
 
-class SessionEnd(BaseModel):
+class SessionEnd(ServiceMessage):
     """`gone`: the pass is revoked. `until`: the holder has a live reservation until `until_ms`, so the pass still
     works.
     """
@@ -45,13 +46,13 @@ class SessionEnd(BaseModel):
     until_ms: int | None = None
 
 
-class SessionsAnswer(BaseModel):
+class SessionsAnswer(ServiceMessage):
     """One per session, in order."""
 
     sessions: list[SessionEnd]
 
 
-class MinPassEpoch(BaseModel):
+class MinPassEpoch(ServiceMessage):
     """Passes of earlier epochs are invalid because the waiting room was reset. The epoch only rises. Raises
     `UnknownEvent`.
     """
@@ -60,7 +61,7 @@ class MinPassEpoch(BaseModel):
     epoch: int
 
 
-class ReservedItem(BaseModel):
+class ReservedItem(ServiceMessage):
     """One seat, or GA tickets of one section, at the price shown when it was reserved (fee included)."""
 
     section_id: str
@@ -69,7 +70,7 @@ class ReservedItem(BaseModel):
     unit_price_minor: int
 
 
-class Reservation(BaseModel):
+class Reservation(ServiceMessage):
     """A reservation as orders sees it. Times are milliseconds since 1970."""
 
     event_id: str
@@ -86,7 +87,7 @@ class Reservation(BaseModel):
     lines: list[ReservedItem]
 
 
-class ReadReservations(BaseModel):
+class ReadReservations(ServiceMessage):
     """Reservation ids are unique over all events. `event_ids` are their shard keys, one per id; without its own a
     reservation is searched in all events.
     """
@@ -101,46 +102,46 @@ class ReadReservations(BaseModel):
         return self
 
 
-class ReservationsAnswer(BaseModel):
+class ReservationsAnswer(ServiceMessage):
     """One per id, in order; null for an unknown one."""
 
     reservations: list[Reservation | None]
 
 
-class FindReservation(BaseModel):
+class FindReservation(ServiceMessage):
     """Asks for the live reservation of a holder."""
 
     event_id: str
     holder: str
 
 
-class FoundReservation(BaseModel):
+class FoundReservation(ServiceMessage):
     """The holder's live reservation, which may be `extended` once; null without one."""
 
     reservation: Reservation | None = None
     extended: bool = False
 
 
-class PollConsents(BaseModel):
+class PollConsents(ServiceMessage):
     """Acknowledges consents that the caller has stored, by reservation, and asks for more."""
 
     acknowledged: list[str] = Field(default_factory=list, max_length=BATCH_MAX)
 
 
-class ReminderConsent(BaseModel):
+class ReminderConsent(ServiceMessage):
     """A fan consented to reminder mail about their hold."""
 
     reservation: Reservation
     email: str
 
 
-class ReminderConsents(BaseModel):
+class ReminderConsents(ServiceMessage):
     """Consents that orders has not acknowledged yet."""
 
     consents: list[ReminderConsent]
 
 
-class Binding(BaseModel):
+class Binding(ServiceMessage):
     """How a hold was bound to its order: the version that it got, and the deadline that it had, null if its time to pay
     was given before.
     """
@@ -149,7 +150,7 @@ class Binding(BaseModel):
     unpaid_until_ms: int | None
 
 
-class PaymentStep(BaseModel):
+class PaymentStep(ServiceMessage):
     """One payment step on one hold, by the order that owns it. To begin a payment, `owner_ids` are the customers as
     whom the caller came, `event:holder` each, or `:holder` of a user, who is the same at every event: the hold of
     anybody else is `unknown`; null if the caller has checked it. To end a payment that this request began, `binding` is
@@ -166,13 +167,13 @@ class PaymentStep(BaseModel):
     binding: Binding | None = None
 
 
-class PaymentSteps(BaseModel):
+class PaymentSteps(ServiceMessage):
     """The same payment step for many holds."""
 
     steps: list[PaymentStep] = Field(min_length=1, max_length=BATCH_MAX)
 
 
-class ReturnStock(BaseModel):
+class ReturnStock(ServiceMessage):
     """Return everything these orders bought. With `keep_blocked` the places are blocked instead of going on sale."""
 
     steps: list[PaymentStep] = Field(min_length=1, max_length=BATCH_MAX)
@@ -180,14 +181,14 @@ class ReturnStock(BaseModel):
     keep_blocked: bool = False
 
 
-class GaQuantity(BaseModel):
+class GaQuantity(ServiceMessage):
     """A number of tickets of one GA section."""
 
     section_id: str
     quantity: int = Field(ge=1)
 
 
-class ReturnTickets(BaseModel):
+class ReturnTickets(ServiceMessage):
     """Return some tickets of an order: all that are named, or none. `return_id` makes it idempotent. With
     `keep_blocked` the places are blocked instead of going on sale.
     """
@@ -202,7 +203,7 @@ class ReturnTickets(BaseModel):
     keep_blocked: bool = False
 
 
-class CustomerLimit(BaseModel):
+class CustomerLimit(ServiceMessage):
     """A limit per customer that this order would exceed: how many it allows, and how many are used."""
 
     limit: Literal["tickets_per_customer", "open_orders_per_customer", "tour_tickets_per_customer"]
@@ -213,7 +214,7 @@ class CustomerLimit(BaseModel):
 StepOutcome = Literal["done", "payment-in-progress", "ended", "taken", "limit-exceeded", "not-owner", "unknown"]
 
 
-class StepDone(BaseModel):
+class StepDone(ServiceMessage):
     """The result of one step; `status` and `reserved_until_ms` are the hold's after it. The answer to `begin-payment`
     has all of the `reservation`, whatever the outcome, unless it is unknown, and its `binding` if this step made it.
 
@@ -232,13 +233,13 @@ class StepDone(BaseModel):
     binding: Binding | None = None
 
 
-class StepsAnswer(BaseModel):
+class StepsAnswer(ServiceMessage):
     """One per step, in order."""
 
     steps: list[StepDone]
 
 
-class ReadStock(BaseModel):
+class ReadStock(ServiceMessage):
     """One event's stock, or the states of its seats. Raises `UnknownEvent`."""
 
     event_id: str

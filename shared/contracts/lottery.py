@@ -1,27 +1,24 @@
 """The data that a lottery publishes at each stage: anyone can verify a draw from it (`onsale lottery verify`)."""
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, Field
 
+from shared.contracts.fields import ServiceMessage
 from shared.contracts.room_options import LotteryRules
 from shared.rules.lottery_ranking import ALGORITHM
 
 HEX_32 = r"^[0-9a-f]{64}$"
 
 
-class Entrants(BaseModel):
+class Entrants(ServiceMessage):
     """The entrants of one lane: entry numbers 1 to `n`, `taken` of them in use, and the Merkle root over all."""
-
-    model_config = ConfigDict(frozen=True)
 
     n: int = Field(ge=0)
     taken: int = Field(0, ge=0)
     hash: str = Field(pattern=HEX_32)
 
 
-class PublishedLottery(BaseModel):
+class PublishedLottery(ServiceMessage):
     """A null field is not decided yet. `seed` stays secret until the draw; `commitment` is its SHA-256."""
-
-    model_config = ConfigDict(frozen=True)
 
     event_id: str
     epoch: int
@@ -32,17 +29,15 @@ class PublishedLottery(BaseModel):
     queue_opens_at: AwareDatetime | None = None
     rules: LotteryRules
     closed_at: AwareDatetime | None = None
-    entrants: dict[int, Entrants] = {}
+    entrants: dict[int, Entrants] = {}  # noqa: RUF012 - each has its own
     counted_at: AwareDatetime | None = None
     public_value: str | None = None
     seed: str | None = Field(None, pattern=HEX_32)
     drawn_at: AwareDatetime | None = None
 
 
-class EntryProof(BaseModel):
+class EntryProof(ServiceMessage):
     """Proof that an entry number was counted: `receipt` commits to the holder, `path` leads to the Merkle root."""
-
-    model_config = ConfigDict(frozen=True)
 
     event_id: str
     epoch: int

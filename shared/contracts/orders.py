@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from shared.contracts.fields import ServiceMessage
 from shared.contracts.frames import OrderFrame
 from shared.contracts.prices import PRICES_MAX, PricesAnswer
 
@@ -14,8 +15,8 @@ BATCH_MAX = 256
 PAGE_S = 1.0  # a page is shown without what takes longer
 
 
-class _View(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _View(ServiceMessage):
+    model_config = ConfigDict(extra="forbid")
 
 
 class LineView(_View):
@@ -96,7 +97,7 @@ class OrderView(_View):
     attempt: AttemptView | None
 
 
-class QuoteAnswer(BaseModel):
+class QuoteAnswer(ServiceMessage):
     """What the reservation costs with discounts, fees and taxes, in minor units."""
 
     reservation_id: str
@@ -106,14 +107,14 @@ class QuoteAnswer(BaseModel):
     extras: list[AdjustmentView]
 
 
-class ProviderAnswer(BaseModel):
+class ProviderAnswer(ServiceMessage):
     """A payment provider and its methods."""
 
     name: str
     methods: list[str]
 
 
-class ReadCheckout(BaseModel):
+class ReadCheckout(ServiceMessage):
     """Asks what a hold of this holder costs, with a promo code that came from this client address."""
 
     event_id: str
@@ -123,7 +124,7 @@ class ReadCheckout(BaseModel):
     address: str | None = None
 
 
-class CheckoutFacts(BaseModel):
+class CheckoutFacts(ServiceMessage):
     """What a hold costs, and how it may be paid; `refusal` is the slug of the problem with the promo code."""
 
     quote: QuoteAnswer
@@ -131,34 +132,34 @@ class CheckoutFacts(BaseModel):
     refusal: str | None = None
 
 
-class ReadOwnOrder(BaseModel):
+class ReadOwnOrder(ServiceMessage):
     """Asks for an order by its own token."""
 
     reference: str
     token: str
 
 
-class OwnOrder(BaseModel):
+class OwnOrder(ServiceMessage):
     """An order, and how it may be paid again."""
 
     order: OrderView
     providers: list[ProviderAnswer]
 
 
-class PaymentRef(BaseModel):
+class PaymentRef(ServiceMessage):
     """A hold and the order that is said to pay for it."""
 
     reservation_id: str
     order_reference: str
 
 
-class PaymentsQuestion(BaseModel):
+class PaymentsQuestion(ServiceMessage):
     """Asked by inventory about holds in payment past their deadline."""
 
     payments: list[PaymentRef] = Field(min_length=1, max_length=BATCH_MAX)
 
 
-class PaymentsAnswer(BaseModel):
+class PaymentsAnswer(ServiceMessage):
     """`live`: leave it alone. `dead`: the order has ended unpaid. `absent`: there is no such order, and a tombstone now
     stands in its place so that a late transaction cannot make one.
     """
@@ -166,14 +167,14 @@ class PaymentsAnswer(BaseModel):
     payments: list[Literal["live", "dead", "absent"]]
 
 
-class RefundsQuestion(BaseModel):
+class RefundsQuestion(ServiceMessage):
     """Asked by inventory: these were sold too often, so all their money goes back."""
 
     refunds: list[PaymentRef] = Field(min_length=1, max_length=BATCH_MAX)
     reason: str = Field(max_length=200)
 
 
-class RefundsAnswer(BaseModel):
+class RefundsAnswer(ServiceMessage):
     """`asked`: the money is on its way back, also when it was before. `free`: nothing had been paid. `none`: there is
     no such sale, or it has ended. `later`: the order is not through yet; ask again.
     """
@@ -181,19 +182,19 @@ class RefundsAnswer(BaseModel):
     refunds: list[Literal["asked", "free", "none", "later"]]
 
 
-class OrdersQuestion(BaseModel):
+class OrdersQuestion(ServiceMessage):
     """Orders by their public reference."""
 
     references: list[str] = Field(min_length=1, max_length=BATCH_MAX)
 
 
-class OrdersAnswer(BaseModel):
+class OrdersAnswer(ServiceMessage):
     """One frame per reference, in order; null for an unknown one."""
 
     orders: list[OrderFrame | None]
 
 
-class ReadPrices(BaseModel):
+class ReadPrices(ServiceMessage):
     """Asks for an event's fees and taxes, and for these prices with all of them."""
 
     event_id: str

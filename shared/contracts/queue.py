@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
+from shared.contracts.fields import ServiceMessage
 from shared.contracts.frames import LineFrame, Revoked
 from shared.contracts.lottery import EntryProof, PublishedLottery
 
@@ -18,7 +19,7 @@ JoinWord = Literal["joined", "known", "line-full", "closed", "sold-out", "unknow
                       "code-unknown", "code-used-up"]  # fmt: skip
 
 
-class JoinRequest(BaseModel):
+class JoinRequest(ServiceMessage):
     """One fan at the door. The gateway minted `holder` before asking, so a retried batch finds its own places.
 
     `may_be_known`: signed in, or came with a key or token of old; looked up in the ledger before taking a number.
@@ -32,7 +33,7 @@ class JoinRequest(BaseModel):
     may_be_known: bool = False
 
 
-class JoinBatch(BaseModel):
+class JoinBatch(ServiceMessage):
     """`batch_id` is unique per batch and the same in a retry: numbers are allocated to it once."""
 
     event_id: str
@@ -40,7 +41,7 @@ class JoinBatch(BaseModel):
     joins: list[JoinRequest] = Field(min_length=1, max_length=BATCH_MAX)
 
 
-class Joined(BaseModel):
+class Joined(ServiceMessage):
     """`joined` (a new place), `known` (the place this holder already has), or why not."""
 
     word: JoinWord
@@ -49,7 +50,7 @@ class Joined(BaseModel):
     status: PlaceState = "waiting"
 
 
-class JoinAnswer(BaseModel):
+class JoinAnswer(ServiceMessage):
     """One `Joined` per join, in order, and the line as it is now."""
 
     epoch: int
@@ -57,7 +58,7 @@ class JoinAnswer(BaseModel):
     frame: LineFrame
 
 
-class PlaceRef(BaseModel):
+class PlaceRef(ServiceMessage):
     """A place of the batch's event and epoch, as a queue token names it."""
 
     lane: int
@@ -65,7 +66,7 @@ class PlaceRef(BaseModel):
     holder: str
 
 
-class PlacesQuestion(BaseModel):
+class PlacesQuestion(ServiceMessage):
     """Places of one event and epoch. Raises `StaleEpoch` if the room was reset since."""
 
     event_id: str
@@ -73,7 +74,7 @@ class PlacesQuestion(BaseModel):
     places: list[PlaceRef] = Field(min_length=1, max_length=BATCH_MAX)
 
 
-class HoldersQuestion(BaseModel):
+class HoldersQuestion(ServiceMessage):
     """Holders whose places are wanted, in the line of `epoch_min` or a later one."""
 
     event_id: str
@@ -81,14 +82,14 @@ class HoldersQuestion(BaseModel):
     holders: list[str] = Field(min_length=1, max_length=BATCH_MAX)
 
 
-class PlaceFound(BaseModel):
+class PlaceFound(ServiceMessage):
     """Where a holder's place is."""
 
     lane: int
     join_seq: int
 
 
-class HoldersAnswer(BaseModel):
+class HoldersAnswer(ServiceMessage):
     """One place per holder, in order: the live one, else the last that ended; null for who never joined. Only places of
     signed-in fans are found this way.
     """
@@ -97,7 +98,7 @@ class HoldersAnswer(BaseModel):
     places: list[PlaceFound | None]
 
 
-class PlaceStatus(BaseModel):
+class PlaceStatus(ServiceMessage):
     """`until_ms`: claim deadline when ready, session end when admitted. `why`: of an expired one."""
 
     status: PlaceState
@@ -105,13 +106,13 @@ class PlaceStatus(BaseModel):
     why: ExpiredWhy | None = None
 
 
-class PlaceStatuses(BaseModel):
+class PlaceStatuses(ServiceMessage):
     """One status per place, in order."""
 
     places: list[PlaceStatus]
 
 
-class Claimed(BaseModel):
+class Claimed(ServiceMessage):
     """`admitted` with a pass, or the state that says why not (`waiting`: not called yet)."""
 
     word: PlaceState
@@ -122,7 +123,7 @@ class Claimed(BaseModel):
     checkout_key: str | None = None
 
 
-class Extended(BaseModel):
+class Extended(ServiceMessage):
     """What became of a wish for more time: `given`, `before` (that is possible once), or `too-late`; and the pass, with
     its present end.
     """
@@ -131,31 +132,31 @@ class Extended(BaseModel):
     claimed: Claimed
 
 
-class ExtendAnswer(BaseModel):
+class ExtendAnswer(ServiceMessage):
     """One `Extended` per place, in order."""
 
     extensions: list[Extended]
 
 
-class ClaimAnswer(BaseModel):
+class ClaimAnswer(ServiceMessage):
     """One `Claimed` per place, in order. Claiming again gives the same pass."""
 
     claims: list[Claimed]
 
 
-class LeaveAnswer(BaseModel):
+class LeaveAnswer(ServiceMessage):
     """One state per place, in order; leaving twice is leaving once."""
 
     places: list[PlaceState]
 
 
-class ReleaseAnswer(BaseModel):
+class ReleaseAnswer(ServiceMessage):
     """One state per place, in order: `completed`, or `admitted` while a reservation lets its session stand."""
 
     places: list[PlaceState]
 
 
-class EventHeartbeats(BaseModel):
+class EventHeartbeats(ServiceMessage):
     """Places of one event that were active since the last report: lane → `join_seq` numbers."""
 
     event_id: str
@@ -163,7 +164,7 @@ class EventHeartbeats(BaseModel):
     lanes: dict[int, list[int]] = Field(max_length=16)
 
 
-class HeartbeatReport(BaseModel):
+class HeartbeatReport(ServiceMessage):
     """Sent by each process every `liveness_window_s / 4`, also when empty: without a `final` report, silence means that
     heartbeats may be missing."""
 
@@ -172,19 +173,19 @@ class HeartbeatReport(BaseModel):
     events: list[EventHeartbeats] = Field(max_length=1000)
 
 
-class HeartbeatAnswer(BaseModel):
+class HeartbeatAnswer(ServiceMessage):
     """When to send the next report, in seconds."""
 
     report_again_s: float
 
 
-class RoomQuestion(BaseModel):
+class RoomQuestion(ServiceMessage):
     """One event's line frame. Raises `UnknownEvent`."""
 
     event_id: str
 
 
-class ProofQuestion(BaseModel):
+class ProofQuestion(ServiceMessage):
     """A place, as its queue token names it."""
 
     event_id: str

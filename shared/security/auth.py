@@ -10,7 +10,6 @@ import hmac
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -65,17 +64,6 @@ def check_service_call(keys: Keyring, header: str, method: str, path: str, body:
     except (ValueError, KeyError) as broken:
         raise BadCredential from broken
     raise BadCredential
-
-
-def services_only(keys: Keyring) -> Callable[[Request], Awaitable[None]]:
-    """A FastAPI dependency that checks the signature of `/internal` routes."""
-
-    async def check(request: Request) -> None:
-        body = await request.body()
-        path = request.scope["path"]
-        check_service_call(keys, request.headers.get(SERVICE_HEADER, ""), request.method, path, body, now_s=time.time())
-
-    return check
 
 
 # -- operators -------------------------------------------------------------------------------------------------------

@@ -14,14 +14,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.telemetry import TelemetryConfig
 from prometheus_client import REGISTRY, Histogram
 from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared import VERSION
@@ -37,7 +37,7 @@ from shared.runtime import tracing
 from shared.runtime.descriptors import descriptors_max, descriptors_open
 from shared.runtime.logging import PICKED_KEY, get_logger, request_fields, sale_log
 from shared.runtime.metrics import FAILURES, REQUESTS
-from shared.security.auth import WrongKeys, services_only
+from shared.security.auth import WrongKeys
 from shared.security.key_reload import with_key_reload
 from shared.web.api_document import complete_openapi
 from shared.web.exception_handlers import REQUEST_ID_KEY, add_exception_handlers, send_problem
@@ -47,10 +47,10 @@ from shared.web.fast_routes import (
     BatchAnswer,
     FastRoutes,
     ImmediateAnswer,
-    internal_fast_route,
     limited_body,
 )
 from shared.web.forms import Form, Forms
+from shared.web.internal_api import PREFIX, REGULAR_CALLS, InternalApi, OwnProcess
 from shared.web.load_shedding import shed_load
 
 log = get_logger("onsale.http")
@@ -71,8 +71,8 @@ COMPRESS_MIN_BYTES, COMPRESS_LEVEL = 1_000, 4  # fast routes answer less and are
 WITHOUT_TELEMETRY: TelemetryConfig = {  # the framework's own would also send bodies that failed a validation
     "tracing": False, "metrics": False, "logs": False, "operation_spans": False, "auto_configure": False,
 }  # fmt: skip
-# Requests that come while nothing happens; reports of heartbeats stir by what is in them.
-REGULAR = frozenset({"/livez", "/readyz", "/metrics", "/version", "/internal/heartbeats"})
+# Requests that come while nothing happens.
+REGULAR = frozenset({"/livez", "/readyz", "/metrics", "/version", *(PREFIX + path for path in REGULAR_CALLS)})
 GONE = 499  # by convention: the client disconnected before it had sent the whole request
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -85,15 +85,16 @@ def create_service(
     lifespan: Lifespan,
     routers: Sequence[APIRouter] = (),
     fast_routes: Sequence[BaseRoute] = (),
-    internal_routers: Sequence[APIRouter] = (),
-    internal_fast_routes: Sequence[Route] = (),
+    internal_api: InternalApi | None = None,
     checks: Callable[[FastAPI], Checks] = lambda app: {},
     meter: LoadMeter | None = None,
     own_checks: OwnChecks = tuple,
     forms: tuple[Form, ...] = (),
     body_max_bytes: int = BODY_MAX_BYTES,
 ) -> FastAPI:
-    """One service's app. `/readyz` runs `checks`; internal routes get the prefix `/internal` and need a signature."""
+    """One service's app. `/readyz` runs `checks`; the operations of `internal_api` get the prefix `/internal` and need
+    a signature.
+    """
     sale_log.use(settings.log_sale)
     for variable in removed_and_set(settings):
         log.warning("setting.removed", variable=variable, effect="none any more; see CHANGELOG.md")
@@ -103,25 +104,24 @@ def create_service(
         docs_url=None, redoc_url=None,  # these pages load scripts of other hosts, on the origin of the console
         separate_input_output_schemas=False, telemetry=WITHOUT_TELEMETRY,
     )  # fmt: skip
+    api = internal_api or InternalApi()
     app.state.settings = settings
     app.state.admin_keys = settings.admin_keys
     app.state.wrong_keys = WrongKeys()
     app.state.draining = False
     app.state.on_drain = []
+    app.state.deps = None  # the lifespan sets it
+    app.state.own_process = OwnProcess(name, app, api, meter)
     app.state.warnings = list[str]
-    fast = [*fast_routes, *(internal_fast_route(route, settings.service_keys) for route in internal_fast_routes)]
+    fast = [*fast_routes, *(each.route(settings.service_keys) for each in api.values())]
     app.router.routes.extend(fast)
     for router in routers:
         app.include_router(router)
-    for router in internal_routers:
-        signed = [Depends(services_only(settings.service_keys))]
-        app.include_router(router, prefix="/internal", dependencies=signed, include_in_schema=False)
     app.include_router(_probes(name, checks))
     app.include_router(checks_router(name, own_checks))
-    for prefix, routes in (("", [*fast, *_routes(routers)]), ("/internal", _routes(internal_routers))):
-        for route in routes:
-            for method in (getattr(route, "methods", None) or set()) - {"HEAD"}:
-                FAILURES.labels(name, prefix + getattr(route, "path", ""), method)
+    for route in (*fast, *_routes(routers)):
+        for method in (getattr(route, "methods", None) or set()) - {"HEAD"}:
+            FAILURES.labels(name, getattr(route, "path", ""), method)
     complete_openapi(app, [form.path for form in forms])
     add_exception_handlers(app)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESS_MIN_BYTES, compresslevel=COMPRESS_LEVEL)

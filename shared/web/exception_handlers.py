@@ -40,7 +40,7 @@ def add_exception_handlers(app: FastAPI) -> None:
         return response
 
     async def outage(request: Request, raised: Exception) -> Response:
-        return problem_response(request.scope, _problem_of_dependency(request, raised))
+        return problem_response(request.scope, expected_problem(raised, path=request.url.path))
 
     async def unexpected(request: Request, raised: Exception) -> Response:
         return problem_response(request.scope, problems.InternalError())
@@ -53,13 +53,15 @@ def add_exception_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, unexpected)
 
 
-def _problem_of_dependency(request: Request, raised: Exception) -> Problem:
-    """Raises what is a bug."""
+def expected_problem(raised: Exception, *, path: str) -> Problem:
+    """The problem that tells of this exception. Raises it again if it is a bug."""
+    if isinstance(raised, Problem):
+        return raised
     if is_unstorable(raised):
         return problems.InvalidRequest("A text contains a null character, or a number is too large.")
     if not is_outage(raised):
         raise raised
-    log.error("dependency.unavailable", error=in_one_line(raised), path=request.url.path)
+    log.error("dependency.unavailable", error=in_one_line(raised), path=path)
     return problem_of(raised)
 
 

@@ -2,12 +2,10 @@
 
 A `Route` is fast if its path parameters are plain strings; every other request, wrong methods included, goes through
 the app. A `FastRoute` also declares its OpenAPI operation, because FastAPI documents only its own function endpoints.
-Internal fast routes need a service's signature.
 """
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from fastapi import FastAPI
@@ -19,10 +17,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.errors.problems import BodyTooLarge
-from shared.security.auth import SERVICE_HEADER, check_service_call
-from shared.security.tokens import Keyring
 
-SIGNATURE = SERVICE_HEADER.encode()
 STARTED_KEY = "onsale.started"
 QUIET_KEY = "onsale.quiet"  # requests of a crowd are not logged
 RAISED_KEY = "onsale.raised"  # what an endpoint raised outside a task; the task raises it again
@@ -149,44 +144,6 @@ def _content(kind: Answer) -> dict[str, Any]:
     if isinstance(kind, str):
         return {kind: {"schema": {"type": "string"}}}
     return {"application/json": {"schema": {"$ref": MODEL_REF.format(model=kind.__name__)}}}
-
-
-class SignedRoute:
-    """An internal endpoint: checks the signature of the body, then passes the body on in one message."""
-
-    def __init__(self, endpoint: ASGIApp, keys: Keyring) -> None:
-        self._endpoint, self._keys = endpoint, keys
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await read_body(receive)
-        signature = next((value for name, value in scope["headers"] if name == SIGNATURE), b"").decode("latin-1")
-        check_service_call(self._keys, signature, scope["method"], scope["path"], body, now_s=time.time())
-
-        async def whole() -> Message:
-            return {"type": "http.request", "body": body}
-
-        await self._endpoint(scope, whole, send)
-
-
-class JsonRoute:
-    """An internal endpoint that reads and writes JSON with pydantic alone: `work` gets the app's state and the request.
-
-    The framework would validate and copy every member of a batch once more.
-    """
-
-    def __init__(self, question: type[Model], work: Callable[[Any, Model], Awaitable[BaseModel]]) -> None:
-        self._question: type[BaseModel] = question
-        self._work: Callable[[Any, Any], Awaitable[BaseModel]] = work
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope[QUIET_KEY] = True
-        reply = await self._work(scope["app"].state, await read_model(receive, self._question))
-        await answer(send, 200, reply.model_dump_json().encode(), JSON)
-
-
-def internal_fast_route(route: Route, keys: Keyring) -> Route:
-    """The same route under `/internal`, which needs a signature."""
-    return Route(f"/internal{route.path}", SignedRoute(route.endpoint, keys), methods=list(route.methods or ()))
 
 
 class FastRoutes:

@@ -29,9 +29,8 @@ PREFIX = "/internal"
 def internal_document(service: str) -> dict[str, Any]:
     """The OpenAPI document of a service's internal API, which nobody publishes."""
     module, app = importlib.import_module(f"services.{service}.internal"), FastAPI()
-    app.include_router(module.router, prefix=PREFIX)
-    for route in getattr(module, "FAST_ROUTES", ()):
-        app.add_api_route(f"{PREFIX}{route.path}", _taking(route.endpoint._question), methods=["POST"])
+    for operation in module.API.values():
+        app.add_api_route(f"{PREFIX}{operation.path}", _taking(operation.question), methods=["POST"])
     return app.openapi()
 
 

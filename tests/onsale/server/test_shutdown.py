@@ -11,13 +11,23 @@ from fastapi import APIRouter, FastAPI
 
 from onsale.local.ports import free_port
 from onsale.server import serve
+from shared.contracts.fields import ServiceMessage
 from shared.process.settings import ServiceSettings
 from shared.security.auth import sign_service_call
 from shared.web.app import create_service
+from shared.web.internal_api import InternalApi
 from tests.support.wait import wait_until
 
 DELAY_S = 0.6
 HOST = "127.0.0.1"
+
+
+class Nothing(ServiceMessage):
+    pass
+
+
+class Slow(ServiceMessage):
+    lifespan_over: bool
 
 
 class QueueProcess:
@@ -35,11 +45,11 @@ class QueueProcess:
         )
         router = APIRouter()
         router.add_api_route("/slow", self._slow)
-        internal_router = APIRouter()
-        internal_router.add_api_route("/slow", self._slow, methods=["POST"])
+        api = InternalApi()
+        api.operation("/slow", Nothing)(self._slow_call)
         self.app = create_service(
             "queue", self.settings, title="test", lifespan=self._lifespan,
-            routers=[router], internal_routers=[internal_router],
+            routers=[router], internal_api=api,
         )  # fmt: skip
         self.app.state.on_drain.append(self._end_streams)
 
@@ -52,6 +62,9 @@ class QueueProcess:
         self.slow_began.set()
         await self.slow_may_end.wait()
         return {"lifespan_over": self.lifespan_over}
+
+    async def _slow_call(self, state: None, question: Nothing) -> Slow:
+        return Slow(**await self._slow())
 
     async def _end_streams(self) -> None:
         self.streams_ended_s = time.monotonic()
@@ -110,9 +123,9 @@ async def test_readiness_fails_while_every_endpoint_still_answers(queue: QueuePr
 async def test_a_request_under_way_is_answered_before_the_service_closes(queue: QueueProcess, internal: bool) -> None:
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
-        headers = sign_service_call(queue.settings.service_keys, "POST", "/internal/slow", b"")
+        headers = sign_service_call(queue.settings.service_keys, "POST", "/internal/slow", b"{}")
         request = asyncio.create_task(
-            client.post(f"{queue.internal_url}/internal/slow", headers=headers)
+            client.post(f"{queue.internal_url}/internal/slow", content=b"{}", headers=headers)
             if internal
             else client.get(f"{queue.url}/slow")
         )

@@ -6,9 +6,8 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-from fastapi import APIRouter, FastAPI, Response
+from fastapi import APIRouter, FastAPI
 from prometheus_client import REGISTRY
-from starlette.routing import Route
 
 from shared.concurrency.background import ACTIVITY
 from shared.contracts.fields import Body
@@ -17,10 +16,11 @@ from shared.process.settings import ServiceSettings
 from shared.rpc import ServiceClient
 from shared.security.auth import sign_service_call
 from shared.web.app import create_service, drain, internal, public
+from shared.web.internal_api import InternalApi
 from tests.support.wait import wait_until
 
 SETTINGS = ServiceSettings(log_requests=False)
-public_router, internal_router = APIRouter(), APIRouter()
+public_router, API = APIRouter(), InternalApi()
 
 
 class Order(Body):
@@ -44,23 +44,11 @@ async def outage(kind: str) -> None:
     raise {"refused": ConnectionRefusedError, "late": TimeoutError}[kind]  # as a driver that cannot connect
 
 
-@internal_router.post("/things")
-async def create_internal_thing(order: Order) -> dict[str, int]:
+@API.operation("/things", Order)
+async def create_internal_thing(state: None, order: Order) -> Order:
     if order.count == 13:
         raise problems.SoldOut("None left.", available=0)
-    return {"count": order.count}
-
-
-class EchoRoute:
-    async def __call__(self, scope, receive, send) -> None:
-        body = (await receive())["body"]
-        if body == b"13":
-            raise problems.SoldOut("None left.", available=0)
-        await Response(body)(scope, receive, send)
-
-
-class Count(Body):
-    count: int
+    return Order(count=order.count)
 
 
 @pytest.fixture
@@ -75,8 +63,8 @@ def app():
             raise ConnectionError
 
     created = create_service(
-        "queue", SETTINGS, title="test", lifespan=lifespan, routers=[public_router], internal_routers=[internal_router],
-        internal_fast_routes=[Route("/hot", EchoRoute(), methods=["POST"])], checks=lambda app: {"redis": check_redis},
+        "queue", SETTINGS, title="test", lifespan=lifespan, routers=[public_router],
+        internal_api=API, checks=lambda app: {"redis": check_redis},
         body_max_bytes=1024,
     )  # fmt: skip
     created.state.redis_is_down = False
@@ -150,7 +138,7 @@ async def test_a_fan_who_disconnects_during_a_request_causes_no_error_log(app, c
     async def send(message) -> None:
         raise AssertionError("the client has disconnected")
 
-    scope = {"type": "http", "method": "POST", "path": "/internal/hot", "headers": [], "query_string": b"",
+    scope = {"type": "http", "method": "POST", "path": "/internal/things", "headers": [], "query_string": b"",
              "http_version": "1.1", "scheme": "http", "server": ("test", 80), "client": ("127.0.0.1", 1)}  # fmt: skip
     await internal(app)(scope, receive, send)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
@@ -169,9 +157,8 @@ async def test_a_wrong_path_or_method_is_a_problem_document(browser, method, pat
     assert answer.status_code == status == answer.json()["status"]
 
 
-@pytest.mark.parametrize("path", ["/internal/things", "/internal/hot"])
-async def test_internal_routes_are_404_on_the_public_listener_and_need_a_signature(service, browser, path: str) -> None:
-    body = b'{"count": 3}'
+async def test_internal_routes_are_404_on_the_public_listener_and_need_a_signature(service, browser) -> None:
+    path, body = "/internal/things", b'{"count": 3}'
     signed = sign_service_call(SETTINGS.service_keys, "POST", path, body)
     assert (await browser.post(path, content=body, headers=signed)).status_code == 404
     assert (await service.post(path, content=body, headers=signed)).json() == {"count": 3}
@@ -184,20 +171,20 @@ async def test_internal_routes_are_404_on_the_public_listener_and_need_a_signatu
 
 async def test_a_fast_route_accepts_a_body_in_parts_and_answers_with_problems(service) -> None:
     async def parts():
-        yield b"1"
-        yield b"3"
+        yield b'{"count"'
+        yield b": 13}"
 
-    signed = sign_service_call(SETTINGS.service_keys, "POST", "/internal/hot", b"13")
-    answer = await service.post("/internal/hot", content=parts(), headers=signed)
+    signed = sign_service_call(SETTINGS.service_keys, "POST", "/internal/things", b'{"count": 13}')
+    answer = await service.post("/internal/things", content=parts(), headers=signed)
     assert (answer.status_code, answer.json()["available"]) == (409, 0)
-    assert (await service.get("/internal/hot")).status_code == 405
+    assert (await service.get("/internal/things")).status_code == 405
 
 
 async def test_a_problem_of_another_service_is_raised_as_the_same_class(service) -> None:
     queue = ServiceClient(service, "http://test", SETTINGS.service_keys, name="queue")
-    assert (await queue.call("/things", Count(count=5), Count)).count == 5
+    assert (await queue.call("/things", Order(count=5), Order)).count == 5
     with pytest.raises(problems.SoldOut) as raised:
-        await queue.call("/things", Count(count=13), Count)
+        await queue.call("/things", Order(count=13), Order)
     assert raised.value.detail == "None left."
     assert raised.value.members == {"available": 0}
 
@@ -209,7 +196,7 @@ async def test_a_service_that_does_not_answer_is_unavailable() -> None:
     async with httpx.AsyncClient(transport=httpx.MockTransport(refuse)) as http:
         with pytest.raises(problems.Unavailable):
             await ServiceClient(http, "http://gone", SETTINGS.service_keys, name="queue").call(
-                "/x", Count(count=1), Count
+                "/x", Order(count=1), Order
             )
 
 
@@ -265,7 +252,6 @@ async def test_a_failure_is_counted_in_a_series_that_stood_at_0(browser, service
         return found
 
     count("/internal/things", "POST")
-    count("/internal/hot", "POST")
     before, away_before = count("/things", "POST"), count("/outages/{kind}", "GET")
     assert (await browser.post("/things", json={"count": 7})).status_code == 500
     assert (await browser.post("/things", json={"count": 13})).status_code == 409
@@ -324,7 +310,7 @@ async def test_unknown_methods_and_paths_are_one_metric_series_each(browser, ser
         "/livez",
         "/readyz",
         "/version",
-        "/internal/hot",
+        "/internal/things",
         "/metrics",
         "/internal/heartbeats",
         "/admin/lists/1",
@@ -333,4 +319,4 @@ async def test_unknown_methods_and_paths_are_one_metric_series_each(browser, ser
 async def test_a_request_wakes_the_loops_of_its_process_and_a_probe_does_not(browser, service, silence, path) -> None:
     silence()
     await (service if path.startswith(("/internal", "/metrics")) else browser).get(path)
-    assert ACTIVITY.silent is (path not in {"/lists/1", "/internal/hot"})
+    assert ACTIVITY.silent is (path not in {"/lists/1", "/internal/things"})

@@ -94,6 +94,7 @@ class RealService(Generic[State]):
             if self._opened is None:
                 app = self._stack.enter_context(borrowed_app(self._module.create_app, self._settings(), self._tuning))
                 await self._stack.enter_async_context(app.router.lifespan_context(app))
+                self.app = app
                 self._opened = app.state.deps, internal(app), public(app)
             return self._opened
 

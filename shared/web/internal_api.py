@@ -1,0 +1,130 @@
+"""The internal API of a service: the operations that the other services call, over HTTP or as functions.
+
+An operation is a path, the model of its question, and a function from the service's state and the question to an
+answer. Services of one process call it with the question itself (`OwnProcess`), those of another by a POST whose body
+is the question, signed. Both ways give the same answers and problems and count in the same metrics.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, TypeVar
+
+from fastapi import FastAPI
+from opentelemetry.trace import SpanKind
+from pydantic import BaseModel
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from shared.concurrency.background import ACTIVITY
+from shared.errors.problems import InternalError, Problem, from_document
+from shared.process.load_meter import LoadMeter
+from shared.routes import Service
+from shared.runtime import tracing
+from shared.runtime.logging import get_logger
+from shared.runtime.metrics import FAILURES, REQUESTS
+from shared.security.auth import SERVICE_HEADER, check_service_call
+from shared.security.tokens import Keyring
+from shared.web.exception_handlers import expected_problem
+from shared.web.fast_routes import JSON, QUIET_KEY, answer, parse_model, read_body
+
+log = get_logger("onsale.http")
+PREFIX = "/internal"
+SIGNATURE = SERVICE_HEADER.encode()
+REGULAR_CALLS = frozenset({"/heartbeats"})  # come while nothing happens, too: they stir by what is in them
+State = TypeVar("State")
+Question = TypeVar("Question", bound=BaseModel)
+Work = Callable[[State, Question], Awaitable[BaseModel]]
+
+
+class Operation(NamedTuple):
+    """What other services may call. `path` is without `/internal`."""
+
+    path: str
+    question: type[BaseModel]
+    work: Callable[[Any, Any], Awaitable[BaseModel]]
+
+    def route(self, keys: Keyring) -> Route:
+        """Its form over HTTP, which needs a signature by one of these keys."""
+        return Route(PREFIX + self.path, _SignedEndpoint(self, keys), methods=["POST"])
+
+
+class InternalApi(dict[str, Operation]):
+    """The operations of a service by their paths."""
+
+    def operation(self, path: str, question: type[Question]) -> Callable[[Work[Any, Question]], Work[Any, Question]]:
+        """Adds the function below as the operation at this path. Every call of it must be repeatable."""
+
+        def add(work: Work[Any, Question]) -> Work[Any, Question]:
+            self[path] = Operation(path, question, work)
+            return work
+
+        return add
+
+
+class _SignedEndpoint:
+    """An operation over HTTP. The framework would validate and copy every member of a batch once more."""
+
+    def __init__(self, operation: Operation, keys: Keyring) -> None:
+        self._operation, self._keys = operation, keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[QUIET_KEY] = True
+        body = await read_body(receive)
+        signature = next((value for name, value in scope["headers"] if name == SIGNATURE), b"").decode("latin-1")
+        check_service_call(self._keys, signature, scope["method"], scope["path"], body, now_s=time.time())
+        question = parse_model(body, self._operation.question)
+        reply = await self._operation.work(scope["app"].state.deps, question)
+        await answer(send, 200, reply.model_dump_json().encode(), JSON)
+
+
+class OwnProcess:
+    """A service as the others of its process call it. As on a server, a call goes on when its caller has gone."""
+
+    def __init__(self, name: Service, app: FastAPI, api: InternalApi, meter: LoadMeter | None) -> None:
+        self._name, self._app, self._api, self._meter = name, app, api, meter
+        self._running: set[asyncio.Task[BaseModel | Problem]] = set()
+
+    async def __call__(self, path: str, question: BaseModel) -> BaseModel:
+        """Raises the problem that the same call would raise over HTTP."""
+        if path not in REGULAR_CALLS:
+            ACTIVITY.stir()
+        call = asyncio.create_task(self._answer(self._api[path], question))
+        self._running.add(call)
+        call.add_done_callback(self._running.discard)
+        answered = await asyncio.shield(call)
+        if isinstance(answered, Problem):
+            raise answered
+        return answered
+
+    async def finish(self, within_s: float) -> None:
+        """Waits for the calls in progress."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=within_s)
+
+    async def _answer(self, operation: Operation, question: BaseModel) -> BaseModel | Problem:
+        started_s, status = time.perf_counter(), 200
+        route = PREFIX + operation.path
+        try:
+            if tracing.tracer is None:
+                return await operation.work(self._app.state.deps, question)
+            with tracing.span(f"POST {route}", kind=SpanKind.SERVER, service=self._name):
+                return await operation.work(self._app.state.deps, question)
+        except Exception as raised:  # noqa: BLE001
+            problem = self._problem(raised, route)
+            status = problem.code
+            return from_document(status, problem.body())  # a new one: the callee may raise one object to several
+        finally:
+            seconds = time.perf_counter() - started_s
+            REQUESTS.labels(self._name, route, "POST", status).observe(seconds)
+            if status >= InternalError.status:
+                FAILURES.labels(self._name, route, "POST").inc()
+            if self._meter is not None:
+                self._meter.request_finished(0, status, seconds)
+
+    def _problem(self, raised: Exception, route: str) -> Problem:
+        try:
+            return expected_problem(raised, path=route)
+        except Exception:
+            log.exception("request.failed", service=self._name, route=route)
+            return InternalError()

@@ -1,0 +1,154 @@
+"""Every operation of the internal APIs answers the same over HTTP and as a function of the same process, and neither
+side changes what both of them hold.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, NamedTuple, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from services.inventory.internal import API as INVENTORY
+from services.orders.internal import API as ORDERS
+from services.queue.internal import API as QUEUE
+from shared.contracts import catalogue as c
+from shared.contracts import inventory as i
+from shared.contracts import orders as o
+from shared.contracts import queue as q
+from shared.contracts.frames import LineFrame, Revoked, SeatsFrame, StockFrame
+from shared.contracts.lottery import EntryProof, PublishedLottery
+from shared.contracts.prices import PricesAnswer
+from shared.errors.problems import Problem
+from shared.routes import Service
+from shared.rpc import ServiceClient
+from shared.security.tokens import development_keys
+from shared.web.internal_api import InternalApi, OwnProcess
+from tests.contracts.internal_calls import comparable
+from tests.notifier.frames import EVENT, FILE, REFERENCE
+from tests.notifier.orders import write_order
+from tests.notifier.tokens import order_token
+from tests.support.running.services import Neighbours
+
+SERVICES: dict[Service, InternalApi] = {"queue": QUEUE, "inventory": INVENTORY, "orders": ORDERS}
+
+
+class Asked(NamedTuple):
+    """A call as a client makes it."""
+
+    service: str
+    path: str
+    question: BaseModel
+    answer: type[BaseModel]
+
+
+PLACES = q.PlacesQuestion(event_id=EVENT, epoch=1, places=[q.PlaceRef(lane=0, join_seq=1, holder="h-1")])
+JOINS = q.JoinBatch(event_id=EVENT, batch_id="batch-0001", joins=[q.JoinRequest(holder="h-1")])
+ROOM, STEP = q.RoomQuestion(event_id=EVENT), i.PaymentStep(event_id=EVENT, reservation_id="r-1", order_reference="X1")
+STEPS = i.PaymentSteps(steps=[STEP])
+PAYMENT = o.PaymentRef(reservation_id="r-1", order_reference=REFERENCE)
+CALLS = [
+    Asked("queue", "/joins", JOINS, q.JoinAnswer),
+    Asked("queue", "/places", q.HoldersQuestion(event_id=EVENT, holders=["h-1"]), q.HoldersAnswer),
+    Asked("queue", "/status", PLACES, q.PlaceStatuses),
+    Asked("queue", "/claims", PLACES, q.ClaimAnswer),
+    Asked("queue", "/extensions", PLACES, q.ExtendAnswer),
+    Asked("queue", "/releases", PLACES, q.ReleaseAnswer),
+    Asked("queue", "/leaves", PLACES, q.LeaveAnswer),
+    Asked("queue", "/rooms/revoked", ROOM, Revoked),
+    Asked("queue", "/heartbeats", q.HeartbeatReport(reporter="gateway-1", events=[]), q.HeartbeatAnswer),
+    Asked("queue", "/lottery", ROOM, PublishedLottery),
+    Asked("queue", "/lottery/proof", q.ProofQuestion(event_id=EVENT, epoch=1, place=PLACES.places[0]), EntryProof),
+    Asked("queue", "/rooms/frame", ROOM, LineFrame),
+    Asked("queue", "/rooms/frame", q.RoomQuestion(event_id="nobody-knows"), LineFrame),
+    Asked("inventory", "/sessions/end", i.EndSessions(event_id=EVENT, sessions=[
+        i.SessionRef(jti="j-1", holder="h-1", expires_at_ms=2_000_000_000_000)]), i.SessionsAnswer),
+    Asked("inventory", "/passes/min-epoch", i.MinPassEpoch(event_id=EVENT, epoch=1), i.MinPassEpoch),
+    Asked("inventory", "/reservations/read", i.ReadReservations(reservation_ids=["r-1"]), i.ReservationsAnswer),
+    Asked("inventory", "/reminder-consents/poll", i.PollConsents(), i.ReminderConsents),
+    *(Asked("inventory", f"/reservations/{step}", STEPS, i.StepsAnswer)
+      for step in ("begin-payment", "extend-payment", "end-payment", "confirm", "release", "reacquire")),
+    Asked("inventory", "/reservations/returns", i.ReturnStock(steps=[STEP], reason="test"), i.StepsAnswer),
+    Asked("inventory", "/reservations/ticket-returns", i.ReturnTickets(
+        return_id="t-1", event_id=EVENT, reservation_id="r-1", order_reference="X1", reason="test"), i.StepDone),
+    Asked("inventory", "/events/list", c.ListEvents(after=None), c.ListedEvents),
+    Asked("inventory", "/events/page", c.ReadEventPage(event_id=EVENT), c.EventPageFacts),
+    Asked("inventory", "/reservations/of-holder", i.FindReservation(event_id=EVENT, holder="h-1"), i.FoundReservation),
+    Asked("inventory", "/sections/seats", c.ReadSeats(
+        event_id=EVENT, section_id=FILE.sections[0].section_id, page=1, page_size=50), c.SeatPage),
+    Asked("inventory", "/stock", i.ReadStock(event_id=EVENT), StockFrame),
+    Asked("inventory", "/seats", i.ReadStock(event_id=EVENT), SeatsFrame),
+    Asked("orders", "/reservations/status", o.PaymentsQuestion(payments=[PAYMENT]), o.PaymentsAnswer),
+    Asked("orders", "/orders/refund", o.RefundsQuestion(refunds=[PAYMENT], reason="oversell"), o.RefundsAnswer),
+    Asked("orders", "/events/prices", o.ReadPrices(event_id=EVENT, each=[4200]), PricesAnswer),
+    Asked("orders", "/checkout/read", o.ReadCheckout(event_id=EVENT, holder="h-1", reservation_id="r-1"),
+          o.CheckoutFacts),
+    Asked("orders", "/orders/own", o.ReadOwnOrder(reference=REFERENCE, token=order_token()), o.OwnOrder),
+    Asked("orders", "/orders/own", o.ReadOwnOrder(reference=REFERENCE, token="forged"), o.OwnOrder),
+    Asked("orders", "/orders/read", o.OrdersQuestion(references=[REFERENCE, "N0B0DY0000"]), o.OrdersAnswer),
+]  # fmt: skip
+
+
+@pytest.fixture
+async def neighbours(redis_url: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Neighbours]:
+    neighbours = Neighbours(FILE, monkeypatch, redis_url=redis_url, postgres_url=postgres_url)
+    neighbours.real_orders.begins_with.append(write_order)
+    yield neighbours
+    await neighbours.close()
+
+
+def test_every_operation_is_in_the_table() -> None:
+    for name, api in SERVICES.items():
+        assert {call.path for call in CALLS if call.service == name} == api.keys()
+
+
+def test_no_message_can_be_changed() -> None:
+    kinds = {call.answer for call in CALLS} | {each.question for api in SERVICES.values() for each in api.values()}
+    found = {model for kind in kinds for model in _models(kind)}
+    assert not [model.__name__ for model in found if not model.model_config.get("frozen")]
+
+
+def _models(annotation: Any, seen: set[Any] | None = None) -> Iterator[type[BaseModel]]:
+    """All models in this type."""
+    seen = set() if seen is None else seen
+    if annotation in seen if isinstance(annotation, type) else False:
+        return
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        seen.add(annotation)
+        yield annotation
+        for field in annotation.model_fields.values():
+            yield from _models(field.annotation, seen)
+    for part in get_args(annotation):
+        yield from _models(part, seen)
+
+
+async def test_every_operation_answers_the_same_by_http_and_as_a_function(neighbours: Neighbours) -> None:
+    own: dict[str, OwnProcess] = {}
+    for name, api in SERVICES.items():
+        service = getattr(neighbours, f"real_{name}")
+        await service.open()
+        own[name] = OwnProcess(name, service.app, InternalApi(api), None)
+    for call in CALLS:
+        http = ServiceClient(
+            neighbours.connections, f"http://{call.service}", development_keys("service"), name="apart"
+        )
+        await _outcome(http.call(call.path, call.question, call.answer))  # what it does, the next two find done
+        over_http = await _outcome(http.call(call.path, call.question, call.answer))
+        before = call.question.model_dump_json()
+        as_function = await _outcome(own[call.service](call.path, call.question))
+        assert type(as_function) is type(over_http), call
+        assert comparable(_document(as_function)) == comparable(_document(over_http)), call
+        assert call.question.model_dump_json() == before, f"{call.path} has changed what it was asked"
+
+
+async def _outcome(calling: Any) -> BaseModel | Problem:
+    try:
+        answered: BaseModel = await calling
+        return answered
+    except Problem as problem:
+        return problem
+
+
+def _document(outcome: BaseModel | Problem) -> Any:
+    if isinstance(outcome, Problem):
+        return [outcome.code, outcome.detail, outcome.retry_after_s, outcome.members]
+    return outcome.model_dump(mode="json")
