@@ -18,11 +18,8 @@ def serve(
 
     Example: onsale serve queue
     """
-    from shared.runtime import tracing
-
     write_json_lines()
     raise_descriptor_limit()
-    tracing.start_from_environment()
     services: list[Service] = [name for name in SERVICES if name in names]
     if unknown := set(names) - set(services):
         raise OperatorError(f"There is no service {', '.join(sorted(unknown))}; there are {', '.join(SERVICES)}.")
@@ -31,6 +28,8 @@ def serve(
 
 async def _serve(names: list[Service]) -> None:
     from onsale.server import serve as server
+    from shared.runtime import tracing
 
     apps = server.create(names)
+    tracing.start_from_environment(processes=next(iter(apps.values())).state.settings.processes)
     await server.until_stopped(apps, server.public_listeners(apps), server.internal_listeners(apps))

@@ -44,7 +44,7 @@ class OneTimeLink:
 
 
 class Sessions:
-    """Of one process: its limit is per process, too."""
+    """Sign-ins by key and by link; wrong ones of one address are limited."""
 
     def __init__(self, admin_keys: AdminKeys, link: OneTimeLink, wrong_keys: WrongKeys) -> None:
         self._admin_keys, self._link, self._wrong_keys = admin_keys, link, wrong_keys

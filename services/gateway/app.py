@@ -119,10 +119,12 @@ def build_state(settings: Settings, tuning: Tuning, redis: Redis, services: Serv
         event_pages=EventPages(line_cache, inventory, orders, settings.public_url),
         catalogue_pages=CataloguePages(line_cache, inventory, orders),
         own_event_parts=OwnEventParts(inventory, orders, SeatTables(inventory)),
-        plain_pages=PlainPageLimit(per_s=settings.plain_pages_per_s, addresses_max=tuning.rate_limit_keys_max),
+        plain_pages=PlainPageLimit(
+            per_s=settings.plain_pages_per_s, addresses_max=tuning.rate_limit_keys_max, shared_by=settings.processes
+        ),
         orders=orders,
         token_reader=token_reader,
-        join_batcher=JoinBatcher(queue, line_cache, tuning),
+        join_batcher=JoinBatcher(queue, line_cache, tuning, processes=settings.processes),
         place_client=place_client,
         user_places=UserPlaces(
             queue,

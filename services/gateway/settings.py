@@ -27,20 +27,20 @@ class Settings(QueueTokenKeys, PassKeys, PublicAddress, PublicSettings):
         50,
         gt=0,
         le=1e6,
-        description="Joins and challenges of one client address per second, at one process; ten seconds' worth at "
-        "once. More where a school or an office is behind one address.",
+        description="Joins and challenges of one client address per second; ten seconds' worth at once. More where a "
+        "school or an office is behind one address.",
     )
     fan_calls_per_s: float = Field(
         10,
         gt=0,
         le=1e6,
-        description="Calls of one fan, all tabs together, per second at one process: status, join, pass, leave; ten "
-        "seconds' worth at once.",
+        description="Calls of one fan, all tabs together, per second: status, join, pass, leave; ten seconds' worth at "
+        "once.",
     )
     plain_pages_per_s: float = Field(
         50,
         gt=0,
         le=10_000,
-        description="Personal pages per second that one process renders for fans without scripts, a fifth of them for "
-        "one client address; beyond them a small page asks again by itself.",
+        description="Personal pages per second for fans without scripts, a fifth of them for one client address; "
+        "beyond them a small page asks again by itself.",
     )

@@ -106,7 +106,9 @@ def _authenticator(settings: Settings, tuning: Tuning, queue: QueueClient, users
         queue_tokens=QueueTokens(settings.queue_token_keys), users=users,
         user_places=UserPlaces(queue, name="inventory", waiting_max=waiting_max, cache_entries_max=cache_entries_max),
         pass_claimer=PassClaimer(queue, waiting_max=waiting_max, cache_entries_max=cache_entries_max),
-        fan_limit=FanLimit(per_s=settings.fan_calls_per_s, keys_max=cache_entries_max),
+        fan_limit=FanLimit(
+            per_s=settings.fan_calls_per_s, keys_max=cache_entries_max, shared_by=settings.processes
+        ),
         secure_cookies=settings.secure_cookies,
     )  # fmt: skip
 

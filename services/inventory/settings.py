@@ -14,5 +14,5 @@ class Settings(QueueTokenKeys, PassKeys, PublicSettings):
     )
 
     address_holds_max: int = Field(
-        200, ge=0, le=1_000_000, description="Most live holds of one client address at one process; 0 is unlimited."
+        200, ge=0, le=1_000_000, description="Most live holds of one client address; 0 is unlimited."
     )

@@ -1,6 +1,7 @@
 """The state of a running inventory process: what its handlers and loops share, built once by `app.py`."""
 
 from functools import partial
+from math import ceil
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -63,7 +64,7 @@ class State:
         self.flows = HoldsFlows(db)
         keys_max = settings.cache_entries_max
         per_s, burst = 1 / tuning.given_back_pause_s, tuning.given_back_at_once
-        self.given_back = Buckets(per_s=per_s, burst=burst, keys_max=keys_max)
+        self.given_back = Buckets(per_s=per_s, burst=burst, keys_max=keys_max, shared_by=settings.processes)
         self.holds = Holds(db, self.autocommit_db, stock, self.given_back)
         self.sessions = SessionStock(db, stock, catalogue, self.given_back)
         self.payments = Payments(db, stock, catalogue, self.given_back)
@@ -76,7 +77,7 @@ class State:
             batch_max=tuning.hold_batch_max, batch_max_contended=tuning.hold_batch_max_contended
         )
         self.batchers: dict[str, ReservationBatcher] = {}
-        self.address_holds = AddressHolds(most=settings.address_holds_max, keys_max=keys_max)
+        self.address_holds = AddressHolds(most=ceil(settings.address_holds_max / settings.processes), keys_max=keys_max)
 
     def batcher_of(self, event_id: str) -> ReservationBatcher:
         """One batcher per event, so that no event waits for the batches of another."""

@@ -23,5 +23,5 @@ class Settings(QueueTokenKeys, PassKeys, OrderTokenKeys, PublicSettings):
     )
     window_ms: int = Field(250, ge=0, le=10_000, description="Shortest time between two frames of one topic.")
     streams_max: int = Field(20_000, ge=1, description="Open streams per process.")
-    streams_per_identity: int = Field(10, ge=1, description="Open streams per fan or order and process.")
+    streams_per_identity: int = Field(10, ge=1, description="Open streams per fan or order.")
     drain_s: float = Field(2.0, ge=0, le=300, description="Streams are ended over at most this long at shutdown.")

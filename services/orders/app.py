@@ -166,8 +166,12 @@ async def _open(
     background_share = BackgroundShare(db)
     price_rules = PriceRulesCache(store.db)
     stack.push_async_callback(price_rules.close)
-    fan_limit = FanLimit(per_s=settings.fan_calls_per_s, keys_max=settings.cache_entries_max)
-    wrong_codes = GuessLimiter(per_s=tuning.wrong_codes_per_minute / 60, at_once=tuning.wrong_code_burst)
+    fan_limit = FanLimit(
+        per_s=settings.fan_calls_per_s, keys_max=settings.cache_entries_max, shared_by=settings.processes
+    )
+    wrong_codes = GuessLimiter(
+        per_s=tuning.wrong_codes_per_minute / 60, at_once=tuning.wrong_code_burst, shared_by=settings.processes
+    )
     writer = OrderWriter(db, worker, store.clocks)
     stack.push_async_callback(writer.close)
     mail_server = _mail_server(settings, tuning)
@@ -182,7 +186,7 @@ async def _open(
             store=store, inventory=inventory, writer=writer, worker=worker, providers=providers,
             capture=settings.captures_at_once,
             background_share=background_share,
-            quoter=Quoter(price_rules, wrong_codes, AddressGuessLimiter(), providers),
+            quoter=Quoter(price_rules, wrong_codes, AddressGuessLimiter(shared_by=settings.processes), providers),
             order_token_keys=settings.order_token_keys, customer_keys=settings.customer_keys,
             check_address=partial(check_address, mail_server),
         ),
@@ -190,13 +194,13 @@ async def _open(
         webhook_sender=webhook_sender,
         webhook_dispatcher=WebhookDispatcher(db, webhook_sender, settings, tuning), inventory=inventory,
         pdf_renderer=_pdf_renderer(stack, settings, tuning), price_rules=price_rules, flows=flows,
-        mail_server=mail_server, link_limiter=_buckets(LINKS_PER_MINUTE, LINKS_BURST),
-        pdf_limiter=_buckets(tuning.prints_per_minute, tuning.prints_burst),
+        mail_server=mail_server, link_limiter=_buckets(LINKS_PER_MINUTE, LINKS_BURST, settings),
+        pdf_limiter=_buckets(tuning.prints_per_minute, tuning.prints_burst, settings),
     )  # fmt: skip
 
 
-def _buckets(per_minute: float, burst: int) -> Buckets:
-    return Buckets(per_s=per_minute / 60, burst=burst, keys_max=COUNTED_MAX)
+def _buckets(per_minute: float, burst: int, settings: Settings) -> Buckets:
+    return Buckets(per_s=per_minute / 60, burst=burst, keys_max=COUNTED_MAX, shared_by=settings.processes)
 
 
 def _mail_server(settings: Settings, tuning: Tuning) -> MailServer | None:

@@ -94,7 +94,7 @@ class Settings(PassKeys, OrderTokenKeys, PublicAddress, PublicSettings):
     mail_from: Annotated[str, AfterValidator(readable_address)] = Field(
         "Onsale <tickets@localhost>", description="The sender of mails."
     )
-    mails_per_s: int = Field(10, ge=1, le=1000, description="Mails one process sends a second, at most.")
+    mails_per_s: int = Field(10, ge=1, le=1000, description="Mails sent a second, at most.")
     mail_tickets: bool = Field(False, description="Attach the tickets to the confirmation as PDF.")
 
     @model_validator(mode="after")

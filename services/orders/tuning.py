@@ -26,7 +26,7 @@ class Tuning:
     wrong_code_burst: int = 10  # wrong promo codes that one fan may try at once
     wrong_codes_per_minute: float = 10.0  # and a minute after that
     pdf_workers: int = 2  # PDFs that one process renders at once
-    prints_per_minute: float = 12.0  # PDFs of one order that a process renders a minute
+    prints_per_minute: float = 12.0  # PDFs of one order that are rendered a minute
     prints_burst: int = 12  # and at once
     prints_waiting_max: int = 50  # PDFs that may wait for rendering; further requests are rejected
     prints_kept_bytes: int = 16 * 1024 * 1024  # cache of rendered PDFs in one process

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
+POOL_MAX = 10
+
 
 class PostgresSettings(BaseSettings):
     """Part of every service's settings."""
@@ -18,7 +20,7 @@ class PostgresSettings(BaseSettings):
         "one:5432,two:5432; the one that accepts writes is used.",
     )
     postgres_pool_max: int = Field(
-        10,
+        POOL_MAX,
         ge=1,
         le=200,
         description="Most connections of this process: all together must fit into PostgreSQL's max_connections.",

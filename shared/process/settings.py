@@ -68,6 +68,13 @@ class ServiceSettings(PostgresSettings, UserSettings):
         description="Approximate number of entries that a stream of the event log keeps in Redis.",
     )
     event_log_kept_h: int = Field(72, ge=1, le=8760, description="Hours for which NATS keeps the event log.")
+    processes: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Processes of a service between which fans move. Limits against abuse that are counted in memory "
+        "hold for all of them together: each process allows its part, rounded up.",
+    )
     queue_url: str = Field("http://127.0.0.1:8102", description="Internal listener of the queue.")
     inventory_url: str = Field("http://127.0.0.1:8103", description="Internal listener of inventory.")
     orders_url: str = Field("http://127.0.0.1:8104", description="Internal listener of orders.")
@@ -155,7 +162,7 @@ class PublicSettings(ServiceSettings):
         20,
         gt=0,
         le=1e6,
-        description="Calls of one fan, all tabs together, per second at one process; ten seconds' worth at once.",
+        description="Calls of one fan, all tabs together, per second; ten seconds' worth at once.",
     )
 
     @model_validator(mode="after")

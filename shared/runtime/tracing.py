@@ -9,6 +9,7 @@ have names and the attributes of `ALLOWED`, never a token, an address or a value
 """
 
 import itertools
+import math
 import os
 import time
 from collections import deque
@@ -38,14 +39,17 @@ _one_in, _requests = 0, itertools.count(1)
 _requested: deque[float] = deque(maxlen=REQUESTED_PER_S_MAX)
 
 
-def start(provider: TracerProvider | None, *, one_in: int = 0) -> None:
+def start(provider: TracerProvider | None, *, one_in: int = 0, processes: int = 1) -> None:
     """Traces with this provider every request that asks for it, and one in `one_in` of the others; `None` stops."""
-    global tracer, _one_in
-    tracer, _one_in = provider.get_tracer("onsale") if provider else None, one_in
+    global tracer, _one_in, _requested
+    requested: deque[float] = deque(maxlen=math.ceil(REQUESTED_PER_S_MAX / processes))
+    tracer, _one_in, _requested = provider.get_tracer("onsale") if provider else None, one_in, requested
 
 
-def start_from_environment() -> None:
-    """Starts an exporter if the environment names an endpoint. Says so if the packages for it are missing."""
+def start_from_environment(*, processes: int = 1) -> None:
+    """Starts an exporter if the environment names an endpoint. Says so if the packages for it are missing. Each of
+    several `processes` traces its part of the requests that ask for it.
+    """
     if not os.environ.get(ENDPOINT) or os.environ.get(DISABLED, "").lower() == "true":
         return
     try:
@@ -61,7 +65,7 @@ def start_from_environment() -> None:
     provider = SdkTracerProvider(sampler=ALWAYS_ON, resource=resource)  # what is not sampled never gets this far
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     share = float(os.environ.get(SAMPLED_ARG) or 0.01)
-    start(provider, one_in=round(1 / share) if share > 0 else 0)
+    start(provider, one_in=round(1 / share) if share > 0 else 0, processes=processes)
 
 
 class RequestSpan(NamedTuple):
@@ -86,7 +90,7 @@ def _may_request(path: str) -> bool:
     if path.startswith("/internal"):
         return True
     now_s = time.monotonic()
-    if len(_requested) == REQUESTED_PER_S_MAX and now_s - _requested[0] < 1:
+    if len(_requested) == _requested.maxlen and now_s - _requested[0] < 1:
         return False
     _requested.append(now_s)
     return True

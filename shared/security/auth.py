@@ -74,7 +74,7 @@ SESSION_COOKIE = "onsale_operator"
 SESSION_MARK = "operator"
 HASHED_MARK, SHA256_BYTES = "sha256=", 32
 ADDRESSES_MAX = 10_000
-WRONG_KEYS_PER_MINUTE = 5  # of one address, at one process
+WRONG_KEYS_PER_MINUTE = 5  # of one address
 UNKNOWN_ADDRESS = "unknown"
 REFUSED = with_series(
     Counter("admin_keys_refused_total", "Wrong admin keys, sessions and links: wrong, limited.", ["outcome"]),
@@ -214,8 +214,9 @@ class WrongKeys:
     guesses, locks nobody out. Keys are long and random, so that guessing is hopeless at any rate.
     """
 
-    def __init__(self) -> None:
-        self._buckets = Buckets(per_s=WRONG_KEYS_PER_MINUTE / 60, burst=WRONG_KEYS_PER_MINUTE, keys_max=ADDRESSES_MAX)
+    def __init__(self, *, shared_by: int = 1) -> None:
+        per_s, burst = WRONG_KEYS_PER_MINUTE / 60, WRONG_KEYS_PER_MINUTE
+        self._buckets = Buckets(per_s=per_s, burst=burst, keys_max=ADDRESSES_MAX, shared_by=shared_by)
 
     def refusal(self, wrong: BadCredential, address: str | None) -> BadCredential | TooManyWrongCodes:
         """Counts a wrong key; the problem to answer with. All unknown addresses count as one."""

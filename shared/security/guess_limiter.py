@@ -20,7 +20,7 @@ from shared.security.token_buckets import Buckets
 
 KEYS_MAX = 10_000
 WAITING_MAX = 4_096  # per key
-ADDRESS_AT_ONCE, ADDRESS_PER_MINUTE = 50, 30.0  # of one event, by one address at one process
+ADDRESS_AT_ONCE, ADDRESS_PER_MINUTE = 50, 30.0  # of one event, by one address
 
 
 @dataclass(slots=True)
@@ -33,8 +33,8 @@ class Guess:
 class GuessLimiter:
     """A token bucket per key: `at_once` wrong codes in a burst, then `per_s`."""
 
-    def __init__(self, *, per_s: float, at_once: float) -> None:
-        self._buckets = Buckets(per_s=per_s, burst=max(1, int(at_once)), keys_max=KEYS_MAX)
+    def __init__(self, *, per_s: float, at_once: float, shared_by: int = 1) -> None:
+        self._buckets = Buckets(per_s=per_s, burst=max(1, int(at_once)), keys_max=KEYS_MAX, shared_by=shared_by)
         self._under_way = Counter[str]()
         self._waiting: dict[str, deque[asyncio.Future[bool]]] = {}
 
@@ -101,8 +101,8 @@ class GuessLimiter:
 class AddressGuessLimiter:
     """The same per event and client address, whatever the fan or sign-in. Our own networks are not counted."""
 
-    def __init__(self) -> None:
-        self._limiter = GuessLimiter(per_s=ADDRESS_PER_MINUTE / 60, at_once=ADDRESS_AT_ONCE)
+    def __init__(self, *, shared_by: int = 1) -> None:
+        self._limiter = GuessLimiter(per_s=ADDRESS_PER_MINUTE / 60, at_once=ADDRESS_AT_ONCE, shared_by=shared_by)
 
     def guess(self, event_id: str, address: str | None) -> AbstractAsyncContextManager[Guess]:
         """Around a look-up. Raises `TooManyWrongCodes`, `Overloaded`."""

@@ -1,4 +1,4 @@
-"""Token buckets by key, in the memory of one process.
+"""Token buckets by key, in the memory of one process. Processes that share a limit have a part of each bucket.
 
 A bucket that is full again is forgotten, so that memory grows with those who come, not with those who came. It is
 limited, too: a key that is evicted under a flood of others starts with a full bucket again.
@@ -19,8 +19,9 @@ FORGOTTEN_MAX = 2  # for each that is set, so that fewer and fewer are left
 class Buckets:
     """Token buckets by key; a bucket is stored as the time at which it will be full (GCRA)."""
 
-    def __init__(self, *, per_s: float, burst: int | None = None, keys_max: int) -> None:
+    def __init__(self, *, per_s: float, burst: int | None = None, keys_max: int, shared_by: int = 1) -> None:
         burst = max(1, round(per_s * BURST_S)) if burst is None else burst
+        per_s, burst = per_s / shared_by, ceil(burst / shared_by)
         self._token_s = 1 / per_s
         self._slack_s = (burst - 1) / per_s + ROUNDING_S
         self._debt_max_s = 2 * burst / per_s
@@ -69,12 +70,12 @@ class Buckets:
 
 
 class FanLimit:
-    """Calls of one fan at one process, whatever they ask. The key is what the credential in use names, after it was
+    """Calls of one fan, whatever they ask. The key is what the credential in use names, after it was
     verified: another cookie beside it changes nothing.
     """
 
-    def __init__(self, *, per_s: float, burst: int | None = None, keys_max: int) -> None:
-        self._calls = Buckets(per_s=per_s, burst=burst, keys_max=keys_max)
+    def __init__(self, *, per_s: float, burst: int | None = None, keys_max: int, shared_by: int = 1) -> None:
+        self._calls = Buckets(per_s=per_s, burst=burst, keys_max=keys_max, shared_by=shared_by)
 
     def check(self, *key: str) -> None:
         """Raises `TooManyRequests`."""

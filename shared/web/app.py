@@ -107,7 +107,7 @@ def create_service(
     api = internal_api or InternalApi()
     app.state.settings = settings
     app.state.admin_keys = settings.admin_keys
-    app.state.wrong_keys = WrongKeys()
+    app.state.wrong_keys = WrongKeys(shared_by=settings.processes)
     app.state.draining = False
     app.state.on_drain = []
     app.state.deps = None  # the lifespan sets it

@@ -3,7 +3,7 @@
 The first join is answered with a signed not-before time, as far away as the proof would take on a slow phone. It is
 made for one holder, who is derived from the browser's secret cookie, so one wait is good for one place, however often
 and at whichever process the form is sent. An attacker who waits needs no processor, so only `WAITS_MAX` fans of one
-address wait at a time at one process: fewer places a second than one core of a desktop computer proves.
+address wait at a time: fewer places a second than one core of a desktop computer proves.
 """
 
 import hmac
@@ -33,9 +33,9 @@ def delay_s(hashes: int) -> int:
 class EntryDelays:
     """Signs not-before times and checks them; every process with the same keys checks those of the others."""
 
-    def __init__(self, keys: Keyring, *, addresses_max: int) -> None:
+    def __init__(self, keys: Keyring, *, addresses_max: int, processes: int = 1) -> None:
         self._keys = keys
-        self._waits = WaitsOfAddresses(addresses_max=addresses_max)
+        self._waits = WaitsOfAddresses(addresses_max=addresses_max, processes=processes)
 
     def require(self, event_id: str, fan: JoinRequest, token: str | None, *, hashes: int, address: str | None) -> None:
         """Raises `EntryDelayed` with a token until its time has come, `TooManyRequests` if too many of the address
@@ -79,16 +79,17 @@ class EntryDelays:
 
 
 class WaitsOfAddresses:
-    """How many fans of an address wait at a time: at most `WAITS_MAX`, each for its own delay."""
+    """How many fans of an address wait at a time: at most this process' part of `WAITS_MAX`, each for its own delay."""
 
-    def __init__(self, *, addresses_max: int) -> None:
+    def __init__(self, *, addresses_max: int, processes: int = 1) -> None:
+        self._most = math.ceil(WAITS_MAX / processes)
         self._ends: LRUCache[str | None, list[float]] = LRUCache(addresses_max)
 
     def begin(self, address: str | None, *, lasts_s: int) -> None:
         """Raises `TooManyRequests`. Fans whose address is unknown count as one address."""
         now_s = time.monotonic()
         ends = [end_s for end_s in self._ends.get(address, []) if end_s > now_s]
-        if len(ends) >= WAITS_MAX:
+        if len(ends) >= self._most:
             self._ends[address] = ends
             raise TooManyRequests(retry_after_s=max(1, math.ceil(min(ends) - now_s)))
         self._ends[address] = [*ends, now_s + lasts_s]

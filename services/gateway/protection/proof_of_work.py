@@ -1,8 +1,8 @@
 """Proof of work before joining, in ALTCHA's format: each signed challenge is made for one holder.
 
 A solution is therefore good for one place, however often and at whichever process it is used, without any stored
-state. Fans with a live place need none. The number of hashes follows the load: joins per second at this process and
-fans who wait.
+state. Fans with a live place need none. The number of hashes follows the load: joins per second, of which this process
+sees its part, and fans who wait.
 """
 
 import math
@@ -38,10 +38,11 @@ DECAY_S = 10.0
 
 class ArrivalRate:
     """New fans per second of an event, or of one address at an event, as an exponentially decayed count over about ten
-    seconds; keeps the latest `events_max` keys.
+    seconds; keeps the latest `events_max` keys. `part` is the share of all fans that is counted here.
     """
 
-    def __init__(self, *, events_max: int) -> None:
+    def __init__(self, *, events_max: int, part: float = 1.0) -> None:
+        self._part = part
         self._counts: LRUCache[Hashable, tuple[float, float]] = LRUCache(events_max)
 
     def record(self, key: Hashable, *, now_s: float) -> None:
@@ -52,7 +53,7 @@ class ArrivalRate:
         self._counts[key] = max(0.0, self._decayed(key, now_s) - math.exp((at_s - now_s) / DECAY_S)), now_s
 
     def per_s(self, key: Hashable, *, now_s: float) -> float:
-        return self._decayed(key, now_s) / DECAY_S
+        return self._decayed(key, now_s) / DECAY_S / self._part
 
     def _decayed(self, key: Hashable, now_s: float) -> float:
         count, at_s = self._counts.get(key, (0.0, now_s))
@@ -165,8 +166,10 @@ class JoinPolicy:
         self, settings: Settings, token_reader: TokenReader, rate_limits: RateLimits, place_client: PlaceClient
     ) -> None:
         self._challenges = Challenges(settings.queue_token_keys)
-        self._arrivals = ArrivalRate(events_max=DEFAULTS.rate_limit_keys_max)
-        self.entry_delays = EntryDelays(settings.queue_token_keys, addresses_max=DEFAULTS.rate_limit_keys_max)
+        self._arrivals = ArrivalRate(events_max=DEFAULTS.rate_limit_keys_max, part=1 / settings.processes)
+        self.entry_delays = EntryDelays(
+            settings.queue_token_keys, addresses_max=DEFAULTS.rate_limit_keys_max, processes=settings.processes
+        )
         self._token_reader, self._rate_limits, self._place_client = token_reader, rate_limits, place_client
 
     @contextmanager

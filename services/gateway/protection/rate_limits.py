@@ -1,4 +1,4 @@
-"""Rate limits of this process, after those of the load balancer: excess calls are refused before any other work.
+"""Rate limits of fans and addresses, after those of the load balancer: excess calls are refused before any other work.
 
 They are generous on purpose: hundreds of fans may share an address, and one fan may have twenty tabs. The personal
 pages of fans without scripts have a limit of their own, since rendering them costs what no other call does.
@@ -6,6 +6,7 @@ pages of fans without scripts have a limit of their own, since rendering them co
 
 import math
 import time
+from functools import partial
 
 from starlette.types import Scope
 
@@ -25,9 +26,10 @@ class RateLimits:
     def __init__(self, settings: Settings) -> None:
         self._trusted_proxies = settings.trusted_proxies
         keys_max, links_n = DEFAULTS.rate_limit_keys_max, DEFAULTS.return_links_per_minute
-        self._fans = Buckets(per_s=settings.fan_calls_per_s, keys_max=keys_max)
-        self._return_links = Buckets(per_s=links_n / 60, burst=links_n, keys_max=keys_max)
-        self._addresses = Buckets(per_s=settings.address_joins_per_s, keys_max=keys_max)
+        buckets = partial(Buckets, keys_max=keys_max, shared_by=settings.processes)
+        self._fans = buckets(per_s=settings.fan_calls_per_s)
+        self._return_links = buckets(per_s=links_n / 60, burst=links_n)
+        self._addresses = buckets(per_s=settings.address_joins_per_s)
 
     def check_return_link(self, event_id: str, holder: str) -> None:
         """Raises `TooManyRequests` when this holder makes return links far more often than anybody comes and goes."""
@@ -57,10 +59,11 @@ def _require_token(wait_s: float, limit: str) -> None:
 class PlainPageLimit:
     """A bucket of one second's pages, and one for each address, so that no client takes the pages of all others."""
 
-    def __init__(self, *, per_s: float, addresses_max: int) -> None:
-        share_per_s = per_s * ADDRESS_SHARE
-        self._pages = Buckets(per_s=per_s, burst=max(1, math.ceil(per_s)), keys_max=1)
-        self._shares = Buckets(per_s=share_per_s, burst=max(1, math.ceil(share_per_s)), keys_max=addresses_max)
+    def __init__(self, *, per_s: float, addresses_max: int, shared_by: int = 1) -> None:
+        def buckets(per_s: float, keys_max: int) -> Buckets:
+            return Buckets(per_s=per_s, burst=max(1, math.ceil(per_s)), keys_max=keys_max, shared_by=shared_by)
+
+        self._pages, self._shares = buckets(per_s, 1), buckets(per_s * ADDRESS_SHARE, addresses_max)
 
     def allow(self, address: str | None) -> bool:
         """Takes one page; False if there is none, for this address or at all. Our own networks have no share."""

@@ -45,11 +45,11 @@ class Place(NamedTuple):
 class JoinBatcher:
     """Joins fans to lines, one batch per event at a time."""
 
-    def __init__(self, queue: QueueClient, line_cache: LineCache, tuning: Tuning) -> None:
+    def __init__(self, queue: QueueClient, line_cache: LineCache, tuning: Tuning, *, processes: int = 1) -> None:
         self._queue, self._line_cache = queue, line_cache
         per_s = tuning.wrong_codes_per_s
-        self._guesses = GuessLimiter(per_s=per_s, at_once=per_s * WRONG_CODES_BURST_S)
-        self._guesses_of_addresses = AddressGuessLimiter()
+        self._guesses = GuessLimiter(per_s=per_s, at_once=per_s * WRONG_CODES_BURST_S, shared_by=processes)
+        self._guesses_of_addresses = AddressGuessLimiter(shared_by=processes)
         self._batches: KeyedBatches[str, JoinRequest, Place] = KeyedBatches(
             self._send,
             name="gateway.joins",

@@ -1,4 +1,4 @@
-"""The limit of live holds per client address in this process, so that one address cannot hold most of the stock.
+"""The limit of live holds per client address, so that one address cannot hold most of the stock.
 
 A hold counts from its request until it is released or its time is over, also if it was bought meanwhile. A request that
 is refused takes back its own count alone: the hold that it repeats, or another request for the same hold, goes on

@@ -6,6 +6,7 @@ reconnect after any other answer.
 
 import asyncio
 from collections import Counter
+from math import ceil
 
 from services.notifier.headroom import Headroom
 from services.notifier.problems import StreamRejected
@@ -17,6 +18,7 @@ class StreamLimiter:
 
     def __init__(self, settings: Settings, headroom: Headroom) -> None:
         self._settings, self._headroom = settings, headroom
+        self._per_identity = ceil(settings.streams_per_identity / settings.processes)
         self._by_identity: Counter[str] = Counter()
         self._open = self._rejected = 0
 
@@ -36,7 +38,7 @@ class StreamLimiter:
         settings = self._settings
         if self._open >= settings.streams_max:
             return "full"
-        if self._by_identity[identity] >= settings.streams_per_identity:
+        if self._by_identity[identity] >= self._per_identity:
             return "identity"
         return self._headroom.shortage(asyncio.get_running_loop().time())
 

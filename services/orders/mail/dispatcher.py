@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from email.message import EmailMessage
+from math import ceil
 from typing import Any
 
 import aiosmtplib
@@ -42,7 +43,7 @@ Ready = tuple[PendingMail, EmailMessage]
 
 @dataclass(frozen=True, slots=True)
 class MailDispatcher:
-    """The sending of one process: `run_once` is called once a second and sends at most `mails_per_s`."""
+    """The sending of one process: `run_once` is called once a second and sends at most its part of `mails_per_s`."""
 
     db: AsyncEngine
     composer: MailComposer
@@ -58,7 +59,9 @@ class MailDispatcher:
         """Composes and sends the mails that are due now."""
         stop_at = _clock() + RUN_MAX_S
         async with self.db.begin() as connection:
-            rows = await connection.execute(_LEASE, {"many": self.settings.mails_per_s, "lease_s": LEASE_S})
+            rows = await connection.execute(
+                _LEASE, {"many": ceil(self.settings.mails_per_s / self.settings.processes), "lease_s": LEASE_S}
+            )
             leased = [PendingMail(**row) for row in rows.mappings()]
         ready = [(one, message) for one in leased if (message := await self._compose(one)) is not None]
         await self._send(ready, stop_at)

@@ -1,0 +1,146 @@
+"""What is counted against abuse in the memory of a process holds over all processes: together they allow no more than
+one does, but for the rounding of each part, and each lets somebody in.
+"""
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from math import ceil
+
+import pytest
+
+from services.gateway.protection.entry_delay import WAITS_MAX, WaitsOfAddresses
+from services.gateway.protection.proof_of_work import ArrivalRate
+from services.gateway.protection.rate_limits import PlainPageLimit, RateLimits
+from services.gateway.settings import Settings as GatewaySettings
+from services.inventory.api.address_limits import AddressHolds
+from services.inventory.settings import Settings as InventorySettings
+from services.notifier.headroom import Headroom
+from services.notifier.problems import StreamRejected
+from services.notifier.settings import Settings as NotifierSettings
+from services.notifier.streams.limits import StreamLimiter
+from services.notifier.tuning import DEFAULTS
+from shared.errors.problems import BadCredential, TooManyRequests, TooManyWrongCodes
+from shared.security.auth import WRONG_KEYS_PER_MINUTE, WrongKeys
+from shared.security.guess_limiter import ADDRESS_AT_ONCE, AddressGuessLimiter, Guess
+from shared.security.token_buckets import FanLimit
+
+PROCESSES = (1, 2, 3, 8)
+ADDRESS = "203.0.113.9"
+SCOPE = {"type": "http", "client": (ADDRESS, 1), "headers": []}
+
+
+def gateway(processes: int) -> GatewaySettings:
+    return GatewaySettings(processes=processes, fan_calls_per_s=7, address_joins_per_s=3, plain_pages_per_s=50)
+
+
+def fans(processes: int) -> Callable[[], object]:
+    limits = RateLimits(gateway(processes))
+    return lambda: limits.check_fan("show", "fan")
+
+
+def addresses(processes: int) -> Callable[[], object]:
+    limits = RateLimits(gateway(processes))
+    return lambda: limits.check_address(SCOPE)
+
+
+def return_links(processes: int) -> Callable[[], object]:
+    limits = RateLimits(gateway(processes))
+    return lambda: limits.check_return_link("show", "fan")
+
+
+def fan_calls(processes: int) -> Callable[[], object]:
+    limit = FanLimit(per_s=20, keys_max=10, shared_by=processes)
+    return lambda: limit.check("fan")
+
+
+def pages(processes: int) -> Callable[[], object]:
+    limit = PlainPageLimit(per_s=50, addresses_max=10, shared_by=processes)
+
+    def render() -> None:
+        if not limit.allow(None):
+            raise TooManyRequests
+
+    return render
+
+
+def entry_waits(processes: int) -> Callable[[], object]:
+    waits = WaitsOfAddresses(addresses_max=10, processes=processes)
+    return lambda: waits.begin(ADDRESS, lasts_s=60)
+
+
+def streams(processes: int) -> Callable[[], object]:
+    limiter = StreamLimiter(NotifierSettings(processes=processes), Headroom(DEFAULTS))
+    limiter._headroom.shortage = lambda now_s: None  # type: ignore[method-assign]
+    return lambda: limiter.acquire("fan")
+
+
+def wrong_keys(processes: int) -> Callable[[], object]:
+    limit = WrongKeys(shared_by=processes)
+
+    def wrong() -> None:
+        refusal = limit.refusal(BadCredential(), ADDRESS)
+        if isinstance(refusal, TooManyWrongCodes):
+            raise refusal
+
+    return wrong
+
+
+LIMITS: dict[Callable[[int], Callable[[], object]], int] = {
+    fans: 70, addresses: 30, return_links: 20, fan_calls: 200, pages: 50, entry_waits: WAITS_MAX, streams: 10,
+    wrong_keys: WRONG_KEYS_PER_MINUTE,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.__name__)
+async def test_several_processes_allow_no_more_than_one(limit: Callable[[int], Callable[[], object]]) -> None:
+    """Asyncio's clock is that of the streams' limiter."""
+    for processes in PROCESSES:
+        each = []
+        for ask in [limit(processes) for _ in range(processes)]:
+            allowed = 0
+            with suppress(TooManyRequests, TooManyWrongCodes, StreamRejected):
+                while allowed < 1_000:
+                    ask()
+                    allowed += 1
+            each.append(allowed)
+        most = LIMITS[limit]
+        assert each == [pytest.approx(ceil(most / processes), abs=1)] * processes
+        assert most <= sum(each) < most + 2 * processes
+
+
+@pytest.mark.parametrize("processes", PROCESSES)
+async def test_holds_of_an_address(processes: int) -> None:
+    settings = InventorySettings(processes=processes)
+    most, together = settings.address_holds_max, 0
+    for _ in range(processes):
+        holds = AddressHolds(most=ceil(most / processes), keys_max=1_000)
+        with suppress(TooManyRequests):
+            for number in range(1_000):
+                with holds.counted(ADDRESS, f"r-{number}", lasts_s=60) as counted:
+                    counted.is_held = True
+                together += 1
+    assert most <= together < most + processes
+
+
+@pytest.mark.parametrize("processes", PROCESSES)
+async def test_wrong_codes_of_an_address(processes: int) -> None:
+    together = 0
+    for _ in range(processes):
+        limiter = AddressGuessLimiter(shared_by=processes)
+        with suppress(TooManyWrongCodes):
+            for _ in range(1_000):
+                async with AsyncExitStack() as stack:
+                    guess: Guess = await stack.enter_async_context(limiter.guess("show", ADDRESS))
+                    guess.wrong = True
+                together += 1
+    assert ADDRESS_AT_ONCE <= together < ADDRESS_AT_ONCE + 2 * processes
+
+
+def test_arrivals_count_as_many_times_as_there_are_processes() -> None:
+    """Proof of work follows the joins of the whole room, of which a process sees its part."""
+    one, of_four = ArrivalRate(events_max=10), ArrivalRate(events_max=10, part=1 / 4)
+    for number in range(40):
+        one.record("show", now_s=0.0)
+        if number % 4 == 0:
+            of_four.record("show", now_s=0.0)
+    assert of_four.per_s("show", now_s=1.0) == pytest.approx(one.per_s("show", now_s=1.0))
