@@ -14,6 +14,7 @@ from onsale.atomic_file import atomic_write
 from onsale.errors import OperatorError
 
 ENGINES_FILE, ADMIN_KEY_FILE, TARGETS_FILE = "engines.json", "admin.key", "prometheus-targets.json"
+STARTED_FILE = "engines/started"  # exists while the suite runs and its event files are applied
 
 
 @dataclass(frozen=True)

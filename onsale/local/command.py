@@ -1,6 +1,8 @@
 """`onsale up`: the whole suite on this machine."""
 
 import logging
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +20,15 @@ from shared.runtime.logging import write_json_lines
 if TYPE_CHECKING:
     from onsale.local.suite import Suite
 
+USUAL_MAX = 4
 EXAMPLES = tuple(Path(__file__).parents[1] / "examples" / f"{name}.yaml" for name in ("arena", "flash"))
+
+
+def usual_processes() -> int:
+    """How many processes sell most on this machine: one for two cores, which the databases, the payment sandbox and a
+    crowd on the same machine share with it. Elsewhere than on Linux the kernel gives all connections to one process.
+    """
+    return max(1, min(USUAL_MAX, (os.cpu_count() or 1) // 2)) if sys.platform == "linux" else 1
 
 
 def up(
@@ -31,17 +41,14 @@ def up(
         bool, typer.Option("--demo", help="Open two example on-sales: an arena with seats, and a flash sale.")
     ] = False,
     processes: Annotated[
-        bool, typer.Option("--processes", help="Run one process per service instead of one for all.")
-    ] = False,
-    notifiers: Annotated[
-        int,
+        int | None,
         typer.Option(
-            min=0,
-            max=64,
-            help="Run this many notifier processes on one port, each restarted if it ends. Limits on streams "
-            "(NOTIFIER_STREAMS_MAX and others) are per process. 0: one notifier, like the other services.",
+            min=1,
+            max=8,
+            help="Processes with all services each, on the one port; one that ends is started again, and limits hold "
+            "for all together. Without it half as many as the machine has cores, at most 4.",
         ),
-    ] = 0,
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     verbose: Annotated[bool, typer.Option("--verbose", help="Log a JSON line for each request.")] = False,
 ) -> None:
@@ -66,8 +73,8 @@ def up(
         pictures={each.event_id: event_files.pictures(path, each) for path, each in events.items()},
         port=port,
         host=host,
-        processes=processes,
-        notifiers=notifiers,
+        processes=processes or usual_processes(),
+        verbose=verbose,
         report=lambda line: out.print(f"[dim]{line}[/]"),
     )
     run_async(run(suite, started=lambda: _print_addresses(suite)))

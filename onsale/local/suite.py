@@ -21,15 +21,14 @@ class Suite:
     events: "Sequence[EventFile]"
     host: str = LOOPBACK
     port: int = 8000
-    processes: bool = False
-    notifiers: int = 0
+    processes: int = 1
+    verbose: bool = False
     report: Report = print
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     pictures: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)  # of each event, by their names
     children: list[Child] = field(default_factory=list)
     restarted: list[RestartedChild] = field(default_factory=list)
     scraped: dict[str, str] = field(default_factory=dict)  # internal address of each process, for Prometheus
-    applied: bool = False
     console_link: str = ""  # works once
 
     @property

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import httpx
 
 from onsale.atomic_file import atomic_write
-from onsale.data_dir import Engines, write_engines_file
+from onsale.data_dir import STARTED_FILE, Engines, write_engines_file
 from onsale.imports import import_module
 from onsale.local import key_file
 from onsale.local.engines import lock_data_dir, start_databases
@@ -34,7 +34,8 @@ CONSOLE_LINK_FILE = "console.link"
 
 
 async def run(suite: Suite, *, started: Callable[[], None]) -> None:
-    """Runs until SIGINT or SIGTERM; PostgreSQL, Valkey or one of several notifiers is restarted when it ends.
+    """Runs until SIGINT or SIGTERM; PostgreSQL, Valkey or one of several processes of services is restarted when it
+    ends.
 
     Raises `OperatorError` when a person must fix something.
     """
@@ -78,6 +79,8 @@ async def up(suite: Suite) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         suite.report("Starting PostgreSQL and Valkey …")
         locked = lock_data_dir(suite.data_dir)  # before anything is written there
+        started = suite.data_dir / STARTED_FILE
+        started.unlink(missing_ok=True)
         importer = ThreadPoolExecutor(1)  # two threads would meet modules that the other has imported in part
         stack.callback(importer.shutdown, wait=False, cancel_futures=True)
         loop = asyncio.get_running_loop()
@@ -97,7 +100,8 @@ async def up(suite: Suite) -> AsyncIterator[None]:
         await suite_services.start_services(suite, stack, environment)
         suite.report("Applying event files …")
         await suite_services.apply(suite)
-        suite.applied = True
+        stack.callback(started.unlink, missing_ok=True)
+        started.touch()
         suite.console_link = f"{suite.url}/console/#link={environment['CONSOLE_LINK_SECRET']}"
         atomic_write(suite.data_dir / CONSOLE_LINK_FILE, suite.console_link + "\n")
         yield
@@ -124,10 +128,11 @@ def _migrations() -> ModuleType:
 
 
 def _load(suite: Suite) -> None:
-    """Imports what `up` goes on with: the services, unless each runs in a process of its own."""
-    here = () if suite.processes else SERVICES
-    for module in ("onsale.local.suite_services", *(f"services.{service}.app" for service in here)):
-        import_module(module)
+    """Imports what `up` goes on with: the services, if they run in this process."""
+    import_module("onsale.local.suite_services")
+    if suite.processes == 1:
+        for module in ("onsale.server.suite_process", *(f"services.{service}.app" for service in SERVICES)):
+            import_module(module)
 
 
 def _begin(stack: AsyncExitStack, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":

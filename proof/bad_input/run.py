@@ -20,7 +20,7 @@ from proof.bad_input.changed.webhooks import ChangedWebhooks, send_changed_codes
 from proof.bad_input.findings import Findings
 from proof.bad_input.generated.api import send_generated
 from proof.bad_input.generated.internal_calls import send_internal
-from proof.bad_input.raw.raw_http import DEV_PROXY, send_direct, send_through, send_to_suite
+from proof.bad_input.raw.raw_http import send_direct, send_through, send_to_suite
 from proof.bad_input.sale import FOR_EVERYBODY, close_sales, sale_for_fans
 from proof.part import Budget, Result
 from shared.http.http1 import HttpClient
@@ -57,8 +57,7 @@ async def one_round(suite: RunningSuite, found: Findings, folder: Path, budget: 
 
     say("raw bytes to our server, through each proxy, and to the suite")
     await send_direct(found, seconds=seconds * RAW, random=random)
-    kinds = [kind for kind in KINDS if find_program(kind)]
-    for kind in (*kinds, DEV_PROXY):
+    for kind in filter(find_program, KINDS):
         await send_through(kind, found, folder, seconds=seconds * THROUGH, random=random)
     await send_to_suite(suite, found, seconds=seconds * SUITE, random=random)
     say("changed credentials, webhooks and codes; calls between services")

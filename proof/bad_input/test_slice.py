@@ -14,7 +14,7 @@ from proof.bad_input.changed.webhooks import ChangedWebhooks
 from proof.bad_input.findings import Findings
 from proof.bad_input.generated.api import SLICE, send_generated
 from proof.bad_input.generated.internal_calls import send_internal
-from proof.bad_input.raw.raw_http import DEV_PROXY, send_direct, send_through, send_to_suite
+from proof.bad_input.raw.raw_http import send_direct, send_to_suite
 from proof.bad_input.sale import FOR_EVERYBODY, sale_for_fans
 from shared.http.http1 import HttpClient
 from tests.support.running.suite import RunningSuite, running_suite
@@ -44,9 +44,8 @@ async def test_answers_to_generated_requests_match_the_documents(suite: RunningS
     assert found.counts["requests"] > 300
 
 
-async def test_raw_bytes_are_answered_once_and_by_http(suite: RunningSuite, found: Findings, tmp_path: Path) -> None:
+async def test_raw_bytes_are_answered_once_and_by_http(suite: RunningSuite, found: Findings) -> None:
     await send_direct(found, seconds=1, random=Random(SEED))
-    await send_through(DEV_PROXY, found, tmp_path, seconds=1, random=Random(SEED))
     await send_to_suite(suite, found, seconds=1, random=Random(SEED))
     assert found.counts["raw requests"] > 50
 

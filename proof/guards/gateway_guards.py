@@ -95,7 +95,7 @@ GUARDS = (
     ),
     Guard(
         "Few fans of an address wait at a time",
-        f"{GATEWAY}/protection/entry_delay.py", "        if len(ends) >= WAITS_MAX:", "        if False:",
+        f"{GATEWAY}/protection/entry_delay.py", "        if len(ends) >= self._most:", "        if False:",
         "test_few_fans_of_an_address_wait_at_a_time",
     ),
     Guard(

@@ -47,7 +47,7 @@ GUARDS = (
     ),
     Guard(
         "A fan holds a limited number of streams",
-        f"{NOTIFIER}/streams/limits.py", "if self._by_identity[identity] >= settings.streams_per_identity:", "if False:",
+        f"{NOTIFIER}/streams/limits.py", "if self._by_identity[identity] >= self._per_identity:", "if False:",
         "test_the_streams_of_one_fan_are_limited",
     ),
     Guard(

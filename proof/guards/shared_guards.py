@@ -106,6 +106,11 @@ OPERATOR_GUARDS = (
         "test_a_problem_is_raised_as_it_is_over_http",
     ),
     Guard(
+        "Limits counted in memory hold for all processes together",
+        "shared/security/token_buckets.py", "per_s, burst = per_s / shared_by, ceil(burst / shared_by)", "pass",
+        "test_several_processes_allow_no_more_than_one",
+    ),
+    Guard(
         "An operator's key that is not set opens nothing",
         AUTH, '            raise BadCredential("This admin key is unknown.")', '            return Operator("x", "admin")',
         "test_an_admin_key_names_an_operator_and_a_role",

@@ -1,33 +1,34 @@
-"""Parts of a suite of processes fall silent or are killed while an operator watches: the screen says so and goes on."""
+"""Parts of a suite fall silent or are killed while an operator watches: the screen says so and goes on."""
 
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing
 
 import pytest
 
+from onsale.local.engines import Engines
 from onsale.watch.stream import watched
+from proof.drills.parts import SuiteOfParts, running_parts
 from shared.contracts.admin.console import Part
 from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite, running_suite
 
 
 @pytest.fixture(scope="module")
-def processes() -> Iterator[RunningSuite]:
-    """A suite with a process for each service."""
-    with running_suite("--processes") as suite:
+def parts(engines: Engines, migrated: str) -> Iterator[SuiteOfParts]:
+    with running_parts(engines, migrated, "parts_away") as suite:
         yield suite
 
 
 async def test_a_part_that_is_silent_grows_old_within_three_seconds_and_the_others_do_not(
-    processes: RunningSuite,
+    parts: SuiteOfParts,
 ) -> None:
-    event_id = await processes.open_event()
-    inventory = processes.process_of("inventory")
-    states = watched(processes.url, processes.admin_key, event_id)
+    event_id = await parts.open_event()
+    inventory = parts.programs["inventory"]
+    states = watched(parts.url, parts.admin_key, event_id)
     async with aclosing(states):
         await anext(states)
-        inventory.suspend()
+        inventory.send(signal.SIGSTOP)
         suspended_s = time.monotonic()
         try:
             ages: Mapping[Part, float | None] = {}
@@ -38,18 +39,20 @@ async def test_a_part_that_is_silent_grows_old_within_three_seconds_and_the_othe
             assert time.monotonic() - suspended_s < 3.5
             assert all((ages[part] or 0) < 1.5 for part in ("queue", "orders", "notifier")), ages
         finally:
-            inventory.resume()
+            inventory.send(signal.SIGCONT)
         async for state in states:
             if (state.snapshot.vitals.ages["inventory"] or 0) < 1.5:
                 break
 
 
-async def test_a_killed_console_is_started_again_and_the_screen_goes_on(processes: RunningSuite) -> None:
-    event_id = await processes.open_event()
-    states = watched(processes.url, processes.admin_key, event_id)
-    async with aclosing(states), processes.browser() as browser:
+async def test_a_killed_console_leaves_the_sale_alone_and_the_screen_goes_on_when_it_is_back(
+    parts: SuiteOfParts,
+) -> None:
+    event_id = await parts.open_event()
+    states = watched(parts.url, parts.admin_key, event_id)
+    async with aclosing(states), parts.browser() as browser:
         before = await anext(states)
-        processes.process_of("console").kill()
+        await parts.restart("console", signal.SIGKILL)
         await fan_of(browser, event_id).come_in()
         connected = []
         async for state in states:
@@ -58,4 +61,3 @@ async def test_a_killed_console_is_started_again_and_the_screen_goes_on(processe
                 break
         assert False in connected, "the screen said that nobody answered"
         assert state.snapshot.vitals.at_ms > before.snapshot.vitals.at_ms
-        assert processes.program.is_running

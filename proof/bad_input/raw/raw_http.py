@@ -1,4 +1,4 @@
-"""Sends raw bytes to our HTTP server, directly and through nginx, HAProxy and the proxy of `onsale up`.
+"""Sends raw bytes to our HTTP server, directly and through nginx and HAProxy.
 
 An app behind the server records what requests it got and answers each with its number. An independent parser says where
 requests end. The server must not see a request in what is doubtful, nor one more than a balancer in front of it; each
@@ -17,7 +17,6 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-import httpx
 import orjson
 import psutil
 from starlette.requests import ClientDisconnect
@@ -25,7 +24,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onsale.local.ports import HOST, free_port
 from onsale.server import serve
-from onsale.server.dev_proxy import DevProxy, RemoteService
 from onsale.server.listener import Listener
 from proof.bad_input.findings import Findings
 from proof.bad_input.raw.framing import (
@@ -39,16 +37,13 @@ from proof.bad_input.raw.framing import (
 )
 from proof.bad_input.raw.http_forms import FINAL, FORMS, LAST, SMUGGLING, changed
 from shared.errors.problems import Problem
-from shared.routes import SERVICES
-from shared.security.auth import AdminKeys
 from shared.web.exception_handlers import send_problem
 from shared.web.fast_routes import answer, read_body
-from tests.support.running.balancers import plan_for_ports, running_balancer
+from tests.support.running.balancers import Kind, plan_for_ports, running_balancer
 from tests.support.running.suite import RunningSuite
 
 SILENT_S, WITHIN_S = 0.4, 5.0
 DESCRIPTORS_SPARE, GROWN_MAX_MB = 20, 60
-DEV_PROXY = "dev proxy"
 HEALTH = "/readyz"
 _own_hosts = itertools.count(int(ip_address("127.1.0.1")))
 HTTP_0_9 = re.compile(rb'(^|(?<=}))\{"type":"/problems/.*$')  # a refusal by nginx, which needs no head there
@@ -189,20 +184,12 @@ async def send_direct(found: Findings, *, seconds: float, random: Random, lanes:
 
 
 @contextlib.asynccontextmanager
-async def _chain(kind: str, recorder: ASGIApp, folder: Path) -> AsyncIterator[int]:
+async def _chain(kind: Kind, recorder: ASGIApp, folder: Path) -> AsyncIterator[int]:
     """The port of this proxy in front of our server."""
     behind = Listener(recorder, HOST, free_port())
     async with serve.running({}, [behind], {}):
-        if kind == DEV_PROXY:
-            async with httpx.AsyncClient(trust_env=False, timeout=None) as client:
-                remote = RemoteService(client, f"http://{HOST}:{behind.port}")
-                proxy = DevProxy(dict.fromkeys(SERVICES, remote), {}, _all_ready, AdminKeys())
-                front = Listener(proxy, HOST, free_port())
-                async with serve.running({}, [front], {}):
-                    yield front.port
-        else:
-            with running_balancer(kind, plan_for_ports(behind.port), folder / kind) as url:  # type: ignore[arg-type]
-                yield int(url.rpartition(":")[2])
+        with running_balancer(kind, plan_for_ports(behind.port), folder / kind) as url:
+            yield int(url.rpartition(":")[2])
 
 
 async def send_to_suite(
@@ -249,11 +236,7 @@ def suite_faults(data: bytes, received: bytes, *, all_read: bool) -> list[str]:
     return [*faults, "more answers than requests"] if len(answers) > len(clear) + 1 else faults
 
 
-async def _all_ready() -> list[str]:
-    return []
-
-
-async def send_through(kind: str, found: Findings, folder: Path, *, seconds: float, random: Random) -> None:
+async def send_through(kind: Kind, found: Findings, folder: Path, *, seconds: float, random: Random) -> None:
     """The same through a proxy: both must agree on where each request ends."""
     recorder, loop = Recorder(), asyncio.get_running_loop()
     until_s = loop.time() + seconds

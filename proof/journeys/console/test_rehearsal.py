@@ -1,5 +1,6 @@
 """Rehearsals that are stopped, killed or repeated, and one beside a sale: the event goes on, the copy is closed."""
 
+import signal
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -7,9 +8,11 @@ import httpx
 import psutil
 import pytest
 
+from onsale.local.engines import Engines
+from proof.drills.parts import SuiteOfParts, running_parts
 from tests.journeys.console.rehearsing import path_of, room_state, start
 from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite, running_suite
+from tests.support.running.suite import RunningSuite
 from tests.support.wait import wait_until
 
 Operate = Callable[..., Awaitable[str]]
@@ -17,9 +20,8 @@ WITHIN_S = 90
 
 
 @pytest.fixture(scope="module")
-def processes() -> Iterator[RunningSuite]:
-    """A suite with a process for each service."""
-    with running_suite("--processes") as suite:
+def parts(engines: Engines, migrated: str) -> Iterator[SuiteOfParts]:
+    with running_parts(engines, migrated, "rehearsals") as suite:
         yield suite
 
 
@@ -57,12 +59,12 @@ async def test_one_that_is_removed_half_way_closes_its_copy_and_leaves_no_proces
         await wait_until(lambda: suite.is_clean(found["copy_id"]), timeout_s=30)
 
 
-async def test_a_killed_console_leaves_no_process_and_no_open_copy(processes: RunningSuite) -> None:
-    event_id = await processes.open_event()
-    async with processes.operator() as operator:
+async def test_a_killed_console_leaves_no_process_and_no_open_copy(parts: SuiteOfParts) -> None:
+    event_id = await parts.open_event()
+    async with parts.operator() as operator:
         await start(operator, event_id, fans=2000)
         found = await until_bought(operator, event_id)
-        processes.process_of("console").kill()
+        await parts.restart("console", signal.SIGKILL)
 
         async def closed() -> bool:
             return not simulators(event_id) and await room_state(operator, found["copy_id"]) == "closed"

@@ -6,14 +6,12 @@ import socket
 from pathlib import Path
 
 import pytest
-from starlette.types import Receive, Scope, Send
 
 from onsale.errors import OperatorError
 from onsale.local import ports, suite_services
 from onsale.local.ports import HOST, SERVERS, free_port, free_ports, start_on_free_port
 from onsale.local.process import Child
 from onsale.local.suite import Suite
-from shared.web.fast_routes import answer
 
 EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -103,28 +101,27 @@ async def test_services_that_start_slowly_are_waited_for_until_a_deadline(
 ) -> None:
     """The second wait has a deadline that is over at once."""
     monkeypatch.setattr(ports, "REPORT_EVERY_S", 0.05)
-    statuses, reports = iter([*[503] * 4, 200]), list[str]()
+    answers, reports = iter([*[False] * 4, True]), list[str]()
 
-    async def starting(scope: Scope, receive: Receive, send: Send) -> None:
-        await asyncio.sleep(0)
-        await answer(send, next(statuses), b"")
+    async def starting() -> bool:
+        return next(answers)
 
     suite = Suite(tmp_path, [], report=reports.append)
     child = RunningChild()
-    await suite_services._wait_for_processes(suite, [child], {"queue": starting})
-    assert "Still waiting for the readiness of queue" in reports[0]
-    statuses = iter([503] * 9)
+    await suite_services._wait_for_processes(suite, [child], {"suite-1": starting})
+    assert "Still waiting for the readiness of suite-1" in reports[0]
+    answers = iter([False] * 9)
     monkeypatch.setattr(suite_services, "StartupDeadline", lambda report: ports.StartupDeadline(report, within_s=0))
-    with pytest.raises(OperatorError, match=r"^The readiness of queue does not answer after 0 s: more in"):
-        await suite_services._wait_for_processes(suite, [child], {"queue": starting})
+    with pytest.raises(OperatorError, match=r"^The readiness of suite-1 does not answer after 0 s: more in"):
+        await suite_services._wait_for_processes(suite, [child], {"suite-1": starting})
 
 
 async def test_a_process_that_ends_while_it_is_waited_for_is_reported_at_once(tmp_path: Path) -> None:
-    async def never(scope: Scope, receive: Receive, send: Send) -> None:
-        await answer(send, 503, b"")
+    async def never() -> bool:
+        return False
 
     ended = RunningChild()
-    ended.name, ended.returncode = "The queue process", 1
-    with pytest.raises(OperatorError, match=r"^The queue process has ended: its log is empty \(more in sandbox.log\)"):
+    ended.name, ended.returncode = "The process suite-1", 1
+    with pytest.raises(OperatorError, match=r"^The process suite-1 has ended: its log is empty \(more in sand"):
         async with asyncio.timeout(5):
-            await suite_services._wait_for_processes(Suite(tmp_path, []), [ended], {"queue": never})
+            await suite_services._wait_for_processes(Suite(tmp_path, []), [ended], {"suite-1": never})

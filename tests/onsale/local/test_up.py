@@ -75,9 +75,9 @@ async def test_the_schemas_are_migrated_while_the_services_are_imported(
     nothing_holds(tmp_path)
 
 
-@pytest.mark.parametrize(("processes", "services"), [(False, len(SERVICES)), (True, 0)])
+@pytest.mark.parametrize(("processes", "services"), [(1, len(SERVICES)), (2, 0)])
 def test_only_services_that_run_in_this_process_are_imported(
-    processes: bool, services: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    processes: int, services: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     imported: list[str] = []
     monkeypatch.setattr(up_module, "import_module", imported.append)

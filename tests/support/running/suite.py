@@ -7,7 +7,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
@@ -42,6 +42,7 @@ class RunningSuite:
         self.url = f"http://localhost:{self.port}"
         self.opened: list[str] = []  # events of the current test
         address = ["--port", str(self.port), "--data-dir", str(data_dir)]
+        address += [] if "--processes" in options else ["--processes", "1"]
         kept = {k: v for k, v in os.environ.items() if not k.startswith("ONSALE_") or k in DATABASE_BINARIES}
         settings = {
             "ONSALE_USER_JWT_SECRET": SECRET, "ONSALE_USER_JWT_ISSUER": ISSUER, "ONSALE_USER_JWT_AUDIENCE": AUDIENCE,
@@ -80,11 +81,14 @@ class RunningSuite:
     def engines(self) -> dict[str, str]:
         return dict(json.loads((self.data_dir / "engines.json").read_text()))
 
-    def process_of(self, service: str) -> psutil.Process:
-        """The process of a service with `--processes`, not its supervisor."""
-        children = psutil.Process(self.program.process.pid).children(recursive=True)
-        commands = [(child, child.cmdline()) for child in children]
-        [found] = [each for each, words in commands if words[-2:] == ["serve", service] and "--signal" not in words]
+    def processes(self) -> dict[str, psutil.Process]:
+        """The processes of services with `--processes`, not their supervisors, by addresses of their own."""
+        found = {}
+        for child in psutil.Process(self.program.process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                words = child.cmdline()
+                if "onsale.server.suite_process" in words and "--parent-fd" not in words:
+                    found[f"http://127.0.0.1:{words[words.index('--own-port') + 1]}"] = child
         return found
 
     @cached_property

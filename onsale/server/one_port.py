@@ -1,0 +1,110 @@
+"""The one port of `onsale up`: routes each request to a service of this process, as a load balancer would, by the same
+table.
+
+Each service's probes, metrics and docs are under `/{service}/…`; plain `/readyz` is true when all services are ready.
+Metrics and readiness cost something and reveal something: they are only for requests from this machine or with an admin
+key. Metrics are those of all processes of the suite.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from ipaddress import ip_address
+
+import orjson
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shared.concurrency.cached_reads import CachedReads
+from shared.errors import problems
+from shared.errors.problems import Problem
+from shared.routes import SERVICES, Service, route
+from shared.security.auth import AdminKeys
+from shared.security.credentials import bearer, header_fields
+from shared.web.exception_handlers import problem_response, send_problem
+from shared.web.fast_routes import JSON, answer
+
+OPERATIONS = frozenset({"/livez", "/version", "/openapi.json"})
+GUARDED = frozenset({"/readyz", "/metrics"})
+FORWARDED = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"})
+METRICS_TYPE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+READY_KEPT_S, READY_WITHIN_S = 0.5, 5.0
+
+
+class OnePort:
+    """An ASGI app that routes to the services' public apps. `started` answers what the suite still waits for before it
+    is ready, `metrics` those of all its processes in Prometheus' text format.
+    """
+
+    def __init__(
+        self, services: Mapping[Service, ASGIApp], admin_keys: AdminKeys, *, started: Callable[[], list[str]],
+        metrics: Callable[[], Awaitable[bytes]],
+    ) -> None:  # fmt: skip
+        self._services, self._admin_keys = services, admin_keys
+        self._started, self._metrics = started, metrics
+        self._reads: CachedReads[list[str]] = CachedReads(kept_s=READY_KEPT_S, keys_max=1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        path: str = scope["path"]
+        first, _, rest = path[1:].partition("/")
+        path_in_service = f"/{rest}" if first in SERVICES else path
+        if path_in_service in GUARDED and not self._is_operator(scope):
+            await send_problem(problems.NotFound(), None, send)
+        elif first in SERVICES and path_in_service == "/metrics":
+            await answer(send, 200, await self._metrics(), METRICS_TYPE)
+        elif first in SERVICES and path_in_service in OPERATIONS | GUARDED:
+            scope = {**scope, "root_path": f"/{first}"}  # the framework strips it from the path
+            await self._services[first](scope, receive, send)
+        elif (row := route(path)) is not None:
+            await self._services[row.service](scope, receive, send)
+        elif path == "/readyz":
+            await self._readiness(send)
+        elif path == "/livez":
+            await answer(send, 200, orjson.dumps({"live": True}), JSON)
+        else:
+            await problem_response(scope, problems.NotFound())(scope, receive, send)
+
+    def _is_operator(self, scope: Scope) -> bool:
+        """Whether the request comes directly from this machine, or has an admin key."""
+        peer, passed_on = scope.get("client"), {name for name, _ in scope["headers"]} & FORWARDED
+        if peer and ip_address(peer[0]).is_loopback and not passed_on:
+            return True
+        try:
+            return bool(self._admin_keys.operator(bearer(header_fields(scope)) or ""))
+        except Problem:
+            return False
+
+    async def _readiness(self, send: Send) -> None:
+        waiting_for = [*await self._reads.get("not ready", self._not_ready), *self._started()]
+        if waiting_for:
+            problem = problems.Unavailable(f"Not ready: {', '.join(waiting_for)}.", failing=waiting_for)
+            await send_problem(problem, None, send)
+        else:
+            await answer(send, 200, orjson.dumps({"ready": True, "services": list(SERVICES)}), JSON)
+
+    async def _not_ready(self) -> list[str]:
+        """The services whose `/readyz` does not answer 200, as a load balancer would see it."""
+        answers = await asyncio.gather(*map(_is_ready, self._services.values()))
+        return [name for name, ready in zip(self._services, answers, strict=True) if not ready]
+
+
+async def _is_ready(app: ASGIApp) -> bool:
+    scope = {
+        "type": "http", "http_version": "1.1", "method": "GET", "scheme": "http", "path": "/readyz",
+        "raw_path": b"/readyz", "query_string": b"", "root_path": "", "headers": [],
+    }  # fmt: skip
+    status = 0
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        nonlocal status
+        status = message.get("status", status)
+
+    try:
+        async with asyncio.timeout(READY_WITHIN_S):
+            await app(scope, receive, send)
+    except TimeoutError:
+        return False
+    return status == 200
