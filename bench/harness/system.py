@@ -30,9 +30,11 @@ def _addresses(service: Service, port: int) -> dict[str, str]:
 
 async def serve(
     trial: Trial, services: Sequence[Service], settings: Mapping[str, str] | None = None,
-    fixed: Mapping[Service, int] | None = None,
+    fixed: Mapping[Service, int] | None = None, programs: Mapping[Service, str] | None = None,
 ) -> dict[Service, int]:  # fmt: skip
-    """Migrate, start these services in this order, and wait until they are ready; their public ports, some `fixed`."""
+    """Migrate, start these services in this order, and wait until they are ready; their public ports, some `fixed`.
+    `programs` are modules that run instead of a service's own command.
+    """
     ports: dict[Service, int] = {name: (fixed or {}).get(name) or free_port() for name in services}
     environment = {
         "ONSALE_POSTGRES_URL": trial.postgres_url, "ONSALE_REDIS_URL": trial.redis_url,
@@ -43,15 +45,18 @@ async def serve(
         if name in SERVICES_WITH_TABLES:
             await migrations.upgrade(trial.postgres_url, name)
     for name, port in ports.items():
-        await trial.serve(name, ["onsale", "serve", name], port, environment)
+        module = (programs or {}).get(name)
+        await trial.serve(name, [module] if module else ["onsale", "serve", name], port, environment)
     return ports
 
 
-async def serve_another(trial: Trial, service: Service, settings: Mapping[str, str] | None = None) -> int:
+async def serve_another(
+    trial: Trial, service: Service, settings: Mapping[str, str] | None = None, *, number: int = 2
+) -> int:
     """Starts one more process of a service of this trial, on ports of its own; its public port."""
     port = free_port()
     environment = {**trial.environments[service], **_addresses(service, port), **(settings or {})}
-    await trial.serve(f"{service}-2", ["onsale", "serve", service], port, environment)
+    await trial.serve(f"{service}-{number}", ["onsale", "serve", service], port, environment)
     return port
 
 

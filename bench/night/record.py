@@ -18,9 +18,12 @@ def doubles() -> "array[float]":
 
 @dataclass
 class Calls:
-    """The calls of one name: how long each took, in ms, and the statuses of the answers (0: the connection broke)."""
+    """The calls of one name: how long each took from when its fan wanted it, and how much of that it was not sent, in
+    ms, and the statuses of the answers (0: the connection broke).
+    """
 
     took_ms: "array[float]" = field(default_factory=doubles)
+    unsent_ms: "array[float]" = field(default_factory=doubles)
     statuses: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -30,7 +33,9 @@ class Calls:
 
 @dataclass
 class Record:
-    """Facts as they happen. `per_second` counts what happened in each second since the first fan came."""
+    """Facts as they happen. `per_second` counts what happened in each second since the first fan came. `late_ms` is how
+    late the crowd's own timers ran, `connections` the most that were open to a pool.
+    """
 
     observations: Observations = field(default_factory=Observations)
     calls: dict[str, Calls] = field(default_factory=lambda: defaultdict(Calls))
@@ -39,6 +44,8 @@ class Record:
     per_second: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     waits_s: dict[int, "array[float]"] = field(default_factory=lambda: defaultdict(doubles))
     confirmed_after_s: "array[float]" = field(default_factory=doubles)
+    late_ms: "array[float]" = field(default_factory=doubles)
+    connections: Counter[str] = field(default_factory=Counter)
     streams_most: int = 0
     streams_lost: int = 0
     bytes_sent: int = 0
@@ -54,9 +61,10 @@ class Record:
     def total(self, what: str) -> int:
         return self.per_second[what].total()
 
-    def answered(self, name: str, status: int, took_s: float) -> None:
+    def answered(self, name: str, status: int, took_s: float, *, unsent_s: float) -> None:
         calls = self.calls[name]
         calls.took_ms.append(took_s * 1000)
+        calls.unsent_ms.append(unsent_s * 1000)
         calls.statuses[status] += 1
 
     def joined(self, join_seq: int) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,16 +26,31 @@ BURST_S = 0.2
 LIVENESS_S, POLLS_PER_S, WINDOW_MS = 240, 8_000, 1_000
 
 
-def event(tickets: int, *, rate_per_s: float, max_active: int, begin_s: float) -> EventFile:
+@dataclass(frozen=True)
+class Rules:
+    """The operator's settings for the night: calls a second, fans inside at once, seconds until the sale begins, polls
+    of a gateway a second, and the time between two frames of a stream.
+    """
+
+    rate_per_s: float
+    max_active: int
+    begin_s: float
+    polls_per_s: int = POLLS_PER_S
+    window_ms: int = WINDOW_MS
+    liveness_s: int = LIVENESS_S
+
+
+def event(tickets: int, rules: Rules) -> EventFile:
     """One hall, one ticket for each fan, and rules for a long line: polls and frames are fewer."""
     return EventFile.model_validate({
         "event_id": EVENT_ID, "name": "The night", "venue": "Here", "currency": "EUR",
         "starts_at": datetime.now(UTC) + timedelta(days=90),
         "room": {
-            "rate_per_s": rate_per_s, "burst": max(1, round(rate_per_s * BURST_S)),
-            "max_active": max_active, "sale_starts_at": datetime.now(UTC) + timedelta(seconds=begin_s),
-            "session_s": 600, "claim_window_s": 300, "liveness_window_s": LIVENESS_S,
-            "updates": {"window_ms": WINDOW_MS},
+            "rate_per_s": rules.rate_per_s, "burst": max(1, round(rules.rate_per_s * BURST_S)),
+            "max_active": rules.max_active,
+            "sale_starts_at": datetime.now(UTC) + timedelta(seconds=rules.begin_s),
+            "session_s": 600, "claim_window_s": 300, "liveness_window_s": rules.liveness_s,
+            "updates": {"window_ms": rules.window_ms},
         },
         "sales": {"hold_ttl_s": 300, "pay_ttl_s": 600, "tickets_per_order": 1, "tickets_per_customer": 1},
         "sections": [{"section_id": SECTION_ID, "name": "Standing", "kind": "ga", "capacity": tickets,
@@ -57,10 +73,13 @@ class _ByRoute(httpx.AsyncHTTPTransport):
 
 
 class NightSuite:
-    """The running suite. `ports` are those of its services."""
+    """The running suite. `ports` are those of its services, `notifier_ports` those of all its notifiers."""
 
-    def __init__(self, trial: Trial, ports: Mapping[Service, int], sandbox_url: str) -> None:
+    def __init__(
+        self, trial: Trial, ports: Mapping[Service, int], sandbox_url: str, notifier_ports: tuple[int, ...]
+    ) -> None:
         self.trial, self.ports, self._sandbox_url = trial, ports, sandbox_url
+        self.notifier_ports = notifier_ports
 
     async def open(self, sold: EventFile) -> None:
         """Applies the event file and opens the room; nobody is called before its sale starts."""
@@ -90,10 +109,11 @@ class NightSuite:
             yield AdminClient(client, OPERATORS_URL, system.ADMIN_KEY)
 
 
-async def start(trial: Trial) -> NightSuite:
-    """Starts the provider, which reports to orders, and the five services."""
+async def start(trial: Trial, rules: Rules, *, notifiers: int) -> NightSuite:
+    """Starts the provider, which reports to orders, and the five services, the notifier as several processes."""
     orders_port = free_port()
     sandbox_url = await sandbox(trial, f"http://{HOST}:{orders_port}/webhooks/sandbox")
-    settings = {"ONSALE_SANDBOX_URL": sandbox_url, "GATEWAY_POLLS_PER_S": str(POLLS_PER_S)}
+    settings = {"ONSALE_SANDBOX_URL": sandbox_url, "GATEWAY_POLLS_PER_S": str(rules.polls_per_s)}
     ports = await system.serve(trial, SALE_SERVICES, settings, {"orders": orders_port})
-    return NightSuite(trial, ports, sandbox_url)
+    more = [await system.serve_another(trial, "notifier", number=n) for n in range(2, notifiers + 1)]
+    return NightSuite(trial, ports, sandbox_url, (ports["notifier"], *more))

@@ -35,7 +35,9 @@ Steps = Generator[simpy.Event, Any, None]
 
 @dataclass(frozen=True)
 class Night:
-    """Fans who come at once, tickets, open streams, and the operator's settings. The sale begins after `begin_s`."""
+    """Fans, who come evenly over `arrive_over_s`, tickets, open streams, and the operator's settings. The sale begins
+    after `begin_s`.
+    """
 
     fans: int
     tickets: int
@@ -45,6 +47,7 @@ class Night:
     begin_s: float = 0
     liveness_s: float = 240
     polls_per_s: float = 2_000
+    arrive_over_s: float = 0
 
     @property
     def reach(self) -> int:
@@ -136,8 +139,8 @@ class Simulation:
     def run(self) -> Outcome:
         cohorts = [self.cohort] * (self.night.fans // self.cohort)
         cohorts[-1] += self.night.fans - sum(cohorts)
-        for fans in cohorts:
-            self.env.process(self._cohort(fans))
+        for n, fans in enumerate(cohorts):
+            self.env.process(self._cohort(fans, n / len(cohorts) * self.night.arrive_over_s))
         self.env.process(self._gatekeeper())
         self.env.process(self._frames())
         self.env.run(until=self.over)
@@ -158,8 +161,9 @@ class Simulation:
                 least = min(self.servers[part], key=lambda server: server.load)
                 yield from least.work(cost_us * times / US_PER_S)
 
-    def _cohort(self, fans: int) -> Steps:
+    def _cohort(self, fans: int, arrives_s: float) -> Steps:
         """Joins, then polls until everything is sold. Buyers are taken from the line as numbers, not from cohorts."""
+        yield self.env.timeout(arrives_s)
         with self._joins.request() as turn:
             yield turn
             yield from self._work("join", fans)
@@ -260,7 +264,7 @@ def predicted(record: Mapping[str, Any], known: Coefficients) -> Outcome:
     night = Night(
         record["fans"], record["tickets"], record["streams"], rate_per_s=record["rate_per_s"],
         max_active=record["max_active"], begin_s=record["begin_s"], liveness_s=record["liveness_s"],
-        polls_per_s=record["polls_per_s"],
+        polls_per_s=record["polls_per_s"], arrive_over_s=record.get("arrive_over_s", 0),
     )  # fmt: skip
     return Simulation(night, THIS_MACHINE, costs_of(known, crowd_us=crowd_us(record))).run()
 

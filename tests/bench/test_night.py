@@ -1,6 +1,8 @@
 """The night: what it reports if a promise is broken. A small one runs whole in `proof/bench/test_small_night.py`."""
 
+import asyncio
 from dataclasses import replace
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import get_args
 
@@ -12,12 +14,15 @@ from bench.night.__main__ import parse_options
 from bench.night.crowd import Crowd, Plan
 from bench.night.fan import Call, Fan, Listen, Pause, Pool, Sale
 from bench.night.record import Record
-from bench.night.result import THE_NIGHT, Night, table
-
-pytestmark = pytest.mark.proof  # a change of the product breaks none of it
+from bench.night.result import Night, aims_of, call_rows, own_delay_of, page_with
+from bench.night.streams import EACH_MAX, Holder, StreamProcesses, processes_for
+from bench.night.suite import Rules
+from tests.support.wait import wait_until
 
 SALE = Sale("night", "GA")
-PLAN = Plan(SALE, fans=2, streams=0, ports=dict.fromkeys(get_args(Pool), 1), notifier_port=1, seconds_max=1.0)
+PORTS = dict.fromkeys(get_args(Pool), 1)
+PLAN = Plan(SALE, fans=2, arrive_over_s=1.0, streams=0, ports=PORTS, notifier_ports=(), seconds_max=1.0)
+RULES = Rules(rate_per_s=10, max_active=10, begin_s=1)
 JOINED = b'{"queue_token":"t","join_seq":1,"poll_after_ms":2000}'
 
 
@@ -30,7 +35,7 @@ def a_night() -> Night:
     record.held()
     record.confirmed(1.0)
     record.informed()
-    return Night(PLAN, 1, record, spent_s={}, wrong_books=[])
+    return Night(PLAN, 1, record, rules=RULES, spent_s={}, wrong_books=[])
 
 
 def overtaken(ended: Night) -> None:
@@ -99,7 +104,9 @@ def test_a_fan_whose_stream_says_that_it_is_sold_out_asks_nothing_more() -> None
     ],
 )
 async def test_a_stream_tells_the_head_and_whether_it_is_sold_out(data, line) -> None:
-    assert Crowd(PLAN).line_of(data) == line
+    ours, theirs = Pipe()
+    with ours, theirs:
+        assert Holder(ours, 1).line_of(data) == line
 
 
 @pytest.mark.parametrize(
@@ -111,9 +118,76 @@ def test_bad_options_are_refused(wrong, capsys) -> None:
     assert "error" in capsys.readouterr().err
 
 
+def test_each_figure_is_held_to_its_aim() -> None:
+    ended = a_night()
+    for name, took_s in (("join", 0.4), ("order", 0.6), ("status", 1.9), ("order status", 9.0)):
+        ended.record.answered(name, 200, took_s, unsent_s=took_s / 2)
+    ended.record.took_s, ended.record.streams_most = 239.0, 49_999
+    met = {what: verdict for what, *_, verdict in aims_of(ended.figures())}
+    assert {what for what, verdict in met.items() if verdict == "missed"} == {"order, p99", "streams at once"}
+    assert "order status, p99" not in met, "shown with all calls, but no aim"
+    ended.record.answered("pass", 503, 0.1, unsent_s=0.0)
+    assert {what: verdict for what, *_, verdict in aims_of(ended.figures())}["checkout calls without 5xx"] == "missed"
+
+
+def test_all_calls_are_shown_and_what_the_crowd_itself_added() -> None:
+    ended = a_night()
+    ended.record.answered("quote", 200, 0.2, unsent_s=0.15)
+    ended.record.answered("status", 503, 0.01, unsent_s=0.0)
+    ended.record.late_ms.extend([1.0, 30.0])
+    ended.record.connections["line"] = 7
+    figures = ended.figures()
+    assert call_rows(figures) == [
+        ("quote", "1", "200", "200", "200", "150", "1 × 200"), ("status", "1", "10", "10", "10", "0", "1 × 503"),
+    ]  # fmt: skip
+    assert "30 ms at most" in own_delay_of(figures)
+    assert "line 7 of 2,048" in own_delay_of(figures)
+
+
+async def test_a_call_counts_from_when_its_fan_wanted_it_not_from_when_the_crowd_came_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    crowd, wanted = Crowd(PLAN), list[float]()
+    monkeypatch.setattr(crowd._pools["join"], "send", lambda call, life, wanted_s: wanted.append(wanted_s))
+    crowd._timers[:] = [(1.0, 1, Fan(SALE, crowd.record, watches=False).life())]  # due long ago
+    waking = asyncio.create_task(crowd._wake())
+    await wait_until(lambda: bool(wanted))
+    waking.cancel()
+    assert wanted == [1.0]
+    assert crowd.record.late_ms[0] > 0
+
+
+def test_streams_spread_over_as_many_processes_as_they_need() -> None:
+    assert [processes_for(streams) for streams in (0, EACH_MAX, EACH_MAX + 1, 50_000)] == [1, 1, 2, 3]
+
+
+async def test_a_fan_hears_on_a_stream_of_another_process_that_it_is_called() -> None:
+    frame = b'event: line\ndata: {"state":"open","head_seq":7}\n\n'
+    told, writers = list[tuple[int, str]](), list[asyncio.StreamWriter]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(frame)
+        writers.append(writer)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        streams = StreamProcesses([server.sockets[0].getsockname()[1]], lambda *end: told.append(end))
+        streams.start()
+        for number, join_seq in ((1, 7), (2, 8)):
+            streams.open(number, Listen(join_seq, b"GET / HTTP/1.1\r\n\r\n"))
+        await wait_until(lambda: bool(told) and streams.most == 2, timeout_s=30)
+        streams.stop()
+        for writer in writers:
+            writer.close()
+            await writer.wait_closed()
+    assert told == [(1, "called")]
+    assert (streams.held[0].frames, streams.held[0].lost) == (2, 0)
+
+
 def test_the_page_of_benchmarks_shows_the_saved_night() -> None:
     root = Path(__file__).parents[2]
     saved = orjson.loads((root / "bench" / "results" / "night.json").read_bytes())
     page = (root / "docs" / "explain" / "benchmarks.md").read_text()
-    assert page == THE_NIGHT.replaced(page, table(saved))
+    assert page == page_with(page, saved)
     assert saved["failures"] == [], "a night that broke a promise is not shown"

@@ -17,13 +17,11 @@ from bench.scale.simulation import (
 )
 from onsale.capacity.coefficients import coefficients
 
-pytestmark = pytest.mark.proof  # a change of the product breaks none of it
-
 NIGHT = Night(fans=20_000, tickets=400, streams=600, max_active=200)
 EIGHT_CORES = Installation(4, 8, dict.fromkeys(SERVICES, 1))
 
 
-@pytest.mark.proof  # it takes two seconds, and so does the next, which shows the same prediction
+@pytest.mark.proof  # it takes two seconds; the next shows the same prediction
 def test_the_prediction_for_this_machine_is_within_a_fifth_of_the_night_measured_on_it() -> None:
     record = measured_night()
     assert predicted(record, coefficients()).over_s == pytest.approx(record["seconds"], rel=0.2)
