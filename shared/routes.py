@@ -21,7 +21,8 @@ class Route:
     """A path (a regular expression for the whole path) and its service; a `stream` is not buffered and never times out.
 
     A balancer that loses an answer retries at another process if the method is idempotent (RFC 9110) or if the request
-    has an Idempotency-Key; on a `repeatable` route it always retries.
+    has an Idempotency-Key; on a `repeatable` route it always retries. The answer of a `cached` route to a GET is the
+    same for all and says for how long: a balancer answers a crowd with it.
     """
 
     path: str
@@ -29,13 +30,16 @@ class Route:
     stream: bool = False
     private: bool = False
     repeatable: bool = False
+    cached: bool = False
 
 
 ROUTES: tuple[Route, ...] = (
     Route(rf"/events/{EVENT_ID}/sections/updates", "notifier", stream=True),
     Route(rf"/orders/{REFERENCE}/updates", "notifier", stream=True),
     Route(rf"/events/{EVENT_ID}/queue/pass", "gateway", repeatable=True),
-    Route(rf"/events/{EVENT_ID}/queue(/.*)?", "gateway"),
+    Route(rf"/events/{EVENT_ID}/queue", "gateway", cached=True),
+    Route(rf"/events/{EVENT_ID}/queue/.*", "gateway"),
+    Route(rf"/events/{EVENT_ID}/sections", "inventory", cached=True),
     Route(r"/events(/.*)?", "inventory"),
     Route(rf"/e/{EVENT_ID}/brand\.css", "inventory"),
     Route(r"/orders/quote", "orders", repeatable=True),

@@ -13,6 +13,7 @@ from onsale.client.fan_documents import (
     CustomerDetails,
     JoinedAnswer,
     KeepBody,
+    LineAnswer,
     NewOrder,
     OrderAccepted,
     OrdersPage,
@@ -80,11 +81,12 @@ class Fan:
         self.admission: str | None = None
         self.checkout_key: str | None = None
         self.join_seq = 0
+        self.lane: int | None = None  # known to the process that joined
 
     async def join(self, *, code: str | None = None, key: str | None = None) -> JoinedAnswer:
         """Takes a place in the line; `code` opens a lane. The same `key` gets the same place."""
         place = await self.client.join(self.event_id, {"code": code} if code else None, key=key)
-        self.queue_token, self.join_seq = place["queue_token"], place["join_seq"]
+        self.queue_token, self.join_seq, self.lane = place["queue_token"], place["join_seq"], place["lane"]
         return place
 
     async def status(self) -> StatusAnswer:
@@ -92,7 +94,8 @@ class Fan:
         return await self.client.status(self.event_id, token=self.queue_token)
 
     async def wait(self, follow: Callable[[StatusAnswer], object] = lambda _: None) -> StatusAnswer:
-        """Waits for the call, asking as often as the suite says, which also keeps the place.
+        """Waits for the call, asking as often as the suite says, which also keeps the place. Far back in a long line it
+        reads the public line meanwhile, which a cache answers.
 
         Calls `follow` with each status. The answer is the last one: `ready` or `admitted` if the fan was called,
         otherwise the wait is over without.
@@ -108,6 +111,10 @@ class Fan:
         """Waits until it is time to ask again: as long as this status says. A fan who `watches` holds a live stream
         meanwhile, and asks as soon as the line reaches the place or the sale is over.
         """
+        heartbeat_ms = place.get("heartbeat_after_ms")
+        if heartbeat_ms and self.lane is not None and not watches:
+            await self._follow_line(place, min(heartbeat_ms / 1000, self.pace.poll_max_s))
+            return
         seconds = min(place["poll_after_ms"] / 1000, self.pace.poll_max_s)
         if not watches:
             await asyncio.sleep(seconds)
@@ -122,6 +129,15 @@ class Fan:
                         return
         except (TimeoutError, Problem):
             return
+
+    async def _follow_line(self, place: StatusAnswer, seconds: float) -> None:
+        """Reads the public line until the place is near its head, or for so many seconds at most."""
+        until_s = time.monotonic() + seconds * _sooner()
+        while (left_s := until_s - time.monotonic()) > 0:
+            line = await self.client.line(self.event_id)
+            if line["state"] in OVER or _is_near(place, line, self.lane or 0):
+                return
+            await asyncio.sleep(min(left_s, line["poll_after_ms"] / 1000 * _sooner()))
 
     async def claim(self) -> PassAnswer:
         """Turns the call into the pass to buy with. Each claim answers the same pass."""
@@ -240,6 +256,23 @@ class Fan:
 def is_over(place: StatusAnswer) -> bool:
     """Whether the wait is over: the fan is called, the place is lost or the sale has ended."""
     return place["status"] in CALLED | LOST or place["state"] in OVER
+
+
+def _is_near(place: StatusAnswer, line: LineAnswer, lane: int) -> bool:
+    """Whether the fan of a waiting place has to ask for its status: it is near the head, the line is not long any more,
+    or its rank was drawn and is not known yet.
+    """
+    at = (line.get("lanes") or {}).get(str(lane)) if lane else line
+    lottery = line.get("lottery")
+    rank = place["join_seq"] if lottery is None else place.get("rank")
+    if not line["heartbeat_after_ms"] or at is None or (rank is None and lottery == "drawn"):
+        return True
+    return rank is not None and rank - at["head_seq"] <= line["near_places"]
+
+
+def _sooner() -> float:
+    """Up to a fifth less, so that fans who were told the same do not ask at the same time."""
+    return random.uniform(0.8, 1.0)  # noqa: S311
 
 
 async def _unless_too_late(request: Awaitable[object]) -> None:

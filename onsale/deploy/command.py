@@ -35,6 +35,9 @@ def deploy_config(
             help="PEM file named .crt, with its key in the same folder named .key: HTTPS, HTTP/2, plain HTTP redirects."
         ),
     ] = "",
+    cache_folder: Annotated[
+        str, typer.Option(help="Where nginx keeps public answers, 8 MiB at most; its parent must exist.")
+    ] = Plan.cache_folder,
     trust: Annotated[
         list[str] | None, typer.Option(help="Network of proxies in front whose X-Forwarded-For is trusted; may repeat.")
     ] = None,
@@ -52,11 +55,14 @@ def deploy_config(
 
     Example: onsale deploy-config --folder /etc/onsale --process gateway=10.0.0.7:8101
     """
+    if not re.fullmatch(r"/[\w./-]+", cache_folder):
+        raise OperatorError("The folder of the cache is an absolute path without blanks.")
     _check(certificate, (listen, listen_tls, f"{inside_host}:1"))
     plan = Plan(
         processes={**on_one_machine(), **_processes(process or [])},
         listen=listen,
         listen_tls=listen_tls,
+        cache_folder=cache_folder,
         certificate=certificate,
         trusted=_networks(trust or ()),
         operators=_networks(operators or Plan.operators),

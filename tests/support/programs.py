@@ -9,7 +9,7 @@ import pytest
 
 MISSING = "not installed: "
 PACKAGES = {  # of another name than the program
-    "node": "nodejs", "systemd-analyze": "systemd", "systemd-nspawn": "systemd-container",
+    "node": "nodejs", "varnishd": "varnish", "systemd-analyze": "systemd", "systemd-nspawn": "systemd-container",
 }  # fmt: skip
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
 

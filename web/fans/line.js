@@ -1,16 +1,20 @@
 // The line as this fan sees it: their place, the public line, the position computed from both, and the status polls.
-// The position is one subtraction in the browser and never rises within an epoch.
+// The position is one subtraction in the browser and never rises within an epoch. Far back in a long line the public line,
+// which a cache answers, says all that the status would, and the status is asked for as a heartbeat only.
 import { Problem, ask, client, freshKey } from "./api.js";
+import { now } from "./clock.js";
 import { keepsCookies, noCookies } from "./cookies.js";
 import { browser, tab } from "./memory.js";
 import { cameByGate } from "./way_back.js";
-import { Place } from "./onsale.ts";
+import { Place, placeByLine } from "./onsale.ts";
 import { prove } from "./proof.js";
 
 const POLL_MS = 30_000; // where no answer says when
 const NEAR_POLL_MS = 2_000;
 /** A tab polls so much later after another one has told what it heard: then that one polls for both. */
 const OTHERS_FIRST_MS = 5_000;
+/** Pages that were told at one time to ask for their own status do so within this time. */
+const SPREAD_MS = 10_000;
 
 export class Line extends EventTarget {
   #timer = null;
@@ -19,6 +23,7 @@ export class Line extends EventTarget {
   #anchor = null;
   #changedAt = null;
   #unproven = null;
+  #far = false;
   place = null;
   frame = null;
   heardMs = 0;
@@ -43,6 +48,7 @@ export class Line extends EventTarget {
       this.#take(answer);
       this.tell?.(answer);
       this.#unproven = null;
+      if (answer.heartbeat_after_ms && !this.frame?.heartbeat_after_ms) await this.look().catch(() => {});
     } catch (problem) {
       if (problem.status !== 401 && problem.status !== 404 && problem.slug !== "stale-epoch") throw problem;
       if (problem.status === 401) await this.#giveBack();
@@ -68,6 +74,7 @@ export class Line extends EventTarget {
     try {
       const body = { ...(code && { code }), ...(cameByGate(this.eventId) && { from_gate: true }) };
       const joined = await this.own.join(body, { key, prove });
+      tab(`joined:${this.eventId}`, now());
       this.#take(joined);
       const { queue_token: _token, ...place } = joined;
       this.tell?.(place);
@@ -99,17 +106,39 @@ export class Line extends EventTarget {
     this.#take(place);
     if (!later || !polls) return;
     this.rest();
-    this.#pollWithin((place.poll_after_ms ?? POLL_MS) + OTHERS_FIRST_MS);
+    this.#pollWithin(this.#askAfterMs + OTHERS_FIRST_MS);
   }
 
   /** Applies a line frame from the stream or from a poll. */
   hear(frame) {
-    if (this.frame?.epoch !== undefined && frame.epoch !== undefined && frame.epoch !== this.frame.epoch) this.#heads.clear();
+    if (this.frame?.epoch !== undefined && frame.epoch !== undefined && frame.epoch !== this.frame.epoch) {
+      this.#heads.clear();
+      if (this.place) delete this.place.heartbeat_after_ms; // it is not known to this line
+    }
     this.frame = { ...this.frame, ...frame, lanes: merged(this.frame?.lanes, frame.lanes) };
+    this.#follow(frame);
     this.#head(0, frame.head_seq);
     for (const [lane, heads] of Object.entries(frame.lanes ?? {})) this.#head(Number(lane), heads.head_seq);
     this.#changed();
     if (this.place?.status === "waiting" && this.position === 0) this.#pollWithin(NEAR_POLL_MS);
+  }
+
+  /** What the status would say, if the public line tells it. A page that has to ask again does not do so at once. */
+  #follow(frame) {
+    const place = this.place && this.frame.server_time && placeByLine(this.place, this.frame, tab(`joined:${this.eventId}`) ?? 0);
+    const wasFar = this.#far;
+    if (place && frame.server_time) this.#take(place);
+    this.#far = Boolean(place);
+    if (wasFar && !place && this.#dueMs !== null) this.#spread();
+  }
+
+  #spread() {
+    const { position, place } = this;
+    this.#pollWithin((position === null ? place.poll_after_ms : Math.min(place.poll_after_ms, SPREAD_MS)) * Math.random());
+  }
+
+  get #askAfterMs() {
+    return (this.#far && this.place.heartbeat_after_ms) || (this.place?.poll_after_ms ?? POLL_MS);
   }
 
   /** When my lane is called: with the sale's start, or at its own time after it. */
@@ -159,7 +188,13 @@ export class Line extends EventTarget {
 
   /** Starts the status polls; they go on until `rest()`. */
   watch() {
-    this.#pollWithin(this.place?.poll_after_ms ?? NEAR_POLL_MS);
+    this.#pollWithin(this.place?.poll_after_ms === undefined ? NEAR_POLL_MS : this.#askAfterMs);
+  }
+
+  /** The time of the start has come: the line says whether the sale has begun. */
+  begin() {
+    if (this.#far) this.look().catch(() => {});
+    else this.nudge();
   }
 
   /** The fan is back at the page: polls at once. */
@@ -185,6 +220,7 @@ export class Line extends EventTarget {
     this.#head(lane, answer.head_seq ?? (answer.rank ?? answer.join_seq) - ahead);
     const { estimated_wait_low: low, estimated_wait_high: high } = answer;
     this.#anchor = { seconds: this.#promised(answer), low, high, position: this.position };
+    this.#far = Boolean(this.frame?.server_time && placeByLine(this.place, this.frame));
     this.#changed();
   }
 
@@ -215,7 +251,7 @@ export class Line extends EventTarget {
     let nextMs = NEAR_POLL_MS * 2;
     try {
       await this.check();
-      nextMs = Math.max(1000, this.place?.poll_after_ms ?? POLL_MS);
+      nextMs = Math.max(1000, this.#askAfterMs);
     } catch (problem) {
       if (!(problem instanceof Problem)) throw problem;
       nextMs = (problem.retryAfterS ?? 4) * 1000;

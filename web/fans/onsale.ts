@@ -3,7 +3,7 @@
 // (node, a shop's server) it keeps the tokens and sends them itself. Every write carries an idempotency key or is
 // idempotent by nature, so repeating a request is always safe.
 import type {
-  CustomerDetails, JoinBody, JoinedAnswer, OrderAccepted, OrderView, PassAnswer, Payment, QuoteAnswer, ReservationView, ReserveBody,
+  CustomerDetails, JoinBody, JoinedAnswer, LineAnswer, OrderAccepted, OrderView, PassAnswer, Payment, QuoteAnswer, ReservationView, ReserveBody,
   SectionList, StatusAnswer, TicketsAnswer,
 } from "./documents";
 
@@ -119,6 +119,53 @@ export class Client {
   }
 }
 
+const BEFORE_SALE = new Set(["draft", "prequeue"]);
+const A_DAY_S = 86_400;
+const ADMISSION_DELAY_S = 2;
+const ROUNDING_S = 1e-6;
+
+/** What the status of a waiting place would say, computed from the public line: position, wait, state and message. Null if
+ * the fan has to ask for the status: the line is not long, the place is near its head, or its rank was drawn and is not
+ * known yet. `since` is when the fan joined, in ms. */
+export function placeByLine<Known extends Partial<JoinedAnswer> & Partial<StatusAnswer>>(place: Known, line: LineAnswer, since = 0) {
+  const waits = place.status === "waiting" || place.status === "prequeue";
+  if (!waits || !place.heartbeat_after_ms || !line.heartbeat_after_ms) return null;
+  const lane = place.lane ? line.lanes?.[place.lane] : line;
+  if (!lane) return null;
+  const drawn = line.lottery == null || line.lottery === "drawn";
+  const rank = line.lottery == null ? place.join_seq! : place.rank;
+  if (drawn && rank == null) return null;
+  const position = Math.max(0, (rank ?? place.join_seq!) - lane.head_seq);
+  if (position <= line.near_places) return null;
+  const at = Date.parse(line.server_time);
+  const early = BEFORE_SALE.has(line.state);
+  const closed = lane.opens_at != null && Date.parse(lane.opens_at) > at;
+  const changed = lane.estimate_changed;
+  return {
+    ...place,
+    status: early || closed ? ("prequeue" as const) : ("waiting" as const),
+    position_in_queue: drawn ? position : null,
+    head_seq: lane.head_seq,
+    ...waitOf(position, lane.seconds_per_place, line.estimate_band, early ? Math.max(0, Date.parse(line.sale_starts_at ?? "") - at) / 1000 : 0),
+    estimate_changed: changed && lane.seconds_per_place !== null && Date.parse(changed.at) < since ? null : changed,
+    state: line.state,
+    message: line.message,
+  };
+}
+
+/** The wait in seconds with its bounds; above a day only the lower one. */
+function waitOf(position: number, secondsPerPlace: number | null, band: number, beforeS: number) {
+  if (secondsPerPlace === null) return { estimated_wait_time: null, estimated_wait_low: null, estimated_wait_high: null };
+  const unsure = Math.exp(band + Math.min(1, position ** -0.5));
+  const waitS = position * secondsPerPlace;
+  const lowS = beforeS + waitS / unsure;
+  if (beforeS + waitS > A_DAY_S) {
+    return { estimated_wait_time: null, estimated_wait_low: Math.floor(Math.min(lowS, A_DAY_S)), estimated_wait_high: null };
+  }
+  const highS = beforeS + waitS * unsure + ADMISSION_DELAY_S;
+  return { estimated_wait_time: Math.max(1, Math.ceil(beforeS + waitS - ROUNDING_S)), estimated_wait_low: Math.floor(lowS), estimated_wait_high: Math.ceil(highS) };
+}
+
 /** A fan's place in the line. `queueToken`, `pass` and `checkoutKey` are what the next step needs; with cookies only the last
  * is kept here. */
 export class Place {
@@ -126,6 +173,7 @@ export class Place {
   declare pass?: string;
   declare checkoutKey?: string;
   place: (Partial<JoinedAnswer> & Partial<StatusAnswer>) | null = null;
+  protected joinedMs = 0;
   declare protected client: Client;
   declare protected event: string;
 
@@ -144,6 +192,7 @@ export class Place {
         const joined = await this.client.ask<JoinedAnswer>("POST", `${this.event}/queue`, { key, proof, body, patience: 5 });
         if (!this.client.cookies) this.queueToken = joined.queue_token ?? undefined;
         this.place = joined;
+        this.joinedMs = Date.now();
         return joined;
       } catch (problem) {
         if (!prove || proofs === PROOFS_MAX || (problem as Problem).slug !== "proof-of-work-needed") throw problem;
@@ -172,7 +221,8 @@ export class Place {
 
 /** One fan of one event, from joining to tickets. */
 export class Fan extends Place {
-  /** Waits for the call, by stream and polls. `changed` hears each status. Ends with the last: `ready` or `admitted` if the
+  /** Waits for the call, by stream and polls. Far back in a long line, where no stream is live, the polls read the public
+   * line. `changed` hears each status. Ends with the last: `ready` or `admitted` if the
    * fan was called, otherwise the wait is over without. */
   async wait(changed: (place: StatusAnswer) => void = () => {}, { signal }: { signal?: AbortSignal } = {}): Promise<StatusAnswer> {
     const { join_seq: seq = Infinity, lane = 0 } = this.place ?? {};
@@ -190,10 +240,27 @@ export class Fan extends Place {
         changed(place);
         if (ENDS.has(place.status) || OVER.has(place.state)) return place;
         signal?.throwIfAborted();
-        await new Promise<void>((resume) => {
-          const late = setTimeout(resume, place.poll_after_ms);
-          wake = () => setTimeout(() => (clearTimeout(late), resume()), 500);
-        });
+        const untilMs = Date.now() + (place.heartbeat_after_ms ?? place.poll_after_ms) * jitter();
+        let called = false;
+        const rest = (ms: number) =>
+          new Promise<void>((resume) => {
+            const late = setTimeout(resume, Math.min(ms, untilMs - Date.now()));
+            wake = () => setTimeout(() => (clearTimeout(late), (called = true), resume()), 500);
+          });
+        if (!place.heartbeat_after_ms || stream.state === "live") {
+          await rest(Infinity);
+          continue;
+        }
+        for (let nextMs = 0; ; ) {
+          await rest(nextMs);
+          if (called || Date.now() >= untilMs) break;
+          signal?.throwIfAborted();
+          const line = await this.client.ask<LineAnswer>("GET", `${this.event}/queue`, { patience: 9 });
+          const now = placeByLine(this.place, line, this.joinedMs);
+          if (!now || OVER.has(line.state)) break;
+          changed(now as StatusAnswer);
+          nextMs = line.poll_after_ms * jitter();
+        }
       }
     } finally {
       stream.close();
@@ -253,6 +320,11 @@ export class Fan extends Place {
 /** Waits up to half a minute, with jitter: clients that were rejected together must not return together. */
 export function pause(seconds: number) {
   return new Promise<void>((resume) => setTimeout(resume, Math.min(seconds, 30) * 1000 * (1 + Math.random() / 4)));
+}
+
+/** Up to a fifth less, so that those who were told the same do not ask at the same time. */
+function jitter() {
+  return 0.8 + Math.random() * 0.2;
 }
 
 /** A fresh idempotency key. Browsers offer `randomUUID` only over HTTPS and on localhost. */

@@ -89,7 +89,7 @@ export class Waiting {
     if (!startsAt || startsAt === this.due) return;
     this.due = startsAt;
     write("start-at", moment(startsAt, this.line.zone));
-    this.#stop = countdown(startsAt, (seconds) => write("start-countdown", remaining(seconds)), () => this.line.nudge());
+    this.#stop = countdown(startsAt, (seconds) => write("start-countdown", remaining(seconds)), () => this.line.begin());
   }
 
   async #leave() {

@@ -63,6 +63,13 @@ defaults
 ${"".join(f" hdr {name} {value}" for name, value in problem.headers().items())}
 % endfor
 
+# Public answers, for a second.
+cache public
+    total-max-size ${balancers.CACHE_MIB}
+    max-object-size ${balancers.CACHED_BODY_MAX_KIB * 1024}
+    max-age 1
+    process-vary on
+
 backend addresses
     stick-table type ipv6 size 1m expire 30s store http_req_rate(10s)
 backend streams_of_addresses
@@ -125,6 +132,16 @@ ${limit_streams(plan.limits.address_streams)}\
 % endif
 % endfor
     http-request disable-l7-retry if !repeatable
+% for route in routes:
+% if route.cached:
+    http-request set-var(txn.cached) bool(true) if METH_GET { ${matches(route)} }
+% endif
+% endfor
+    acl cached var(txn.cached) -m bool
+    http-request del-header Authorization if cached
+    http-request set-pathq %[path] if cached
+    http-request cache-use public if cached
+    http-response cache-store public if cached
 ${no_answer_is_503()}\
     use_backend gateway_pages if person { path_reg '^/(o|[eo]/.*)?$' }
 % for route in routes:

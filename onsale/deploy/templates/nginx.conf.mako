@@ -35,7 +35,7 @@ http {
     server_tokens off;
     default_type application/octet-stream;
     client_max_body_size ${balancers.BODY_MAX_KIB}k;
-    client_body_buffer_size ${balancers.BODY_MAX_KIB}k;  # nothing is written to disk
+    client_body_buffer_size ${balancers.BODY_MAX_KIB}k;  # nothing but the cache is written to disk
     proxy_max_temp_file_size 0;
     client_header_timeout 15s;
     client_body_timeout 15s;
@@ -73,6 +73,12 @@ http {
 
     # A call that may be sent twice although it writes.
     map "$request_method $http_idempotency_key" $keyed { "~^(POST|PATCH) ." 1; default ""; }
+
+    # Public answers, for as long as they say. One reader fetches them anew, the others get the last ones meanwhile.
+    proxy_cache_path ${plan.cache_folder} keys_zone=public:1m max_size=${balancers.CACHE_MIB}m inactive=10s use_temp_path=off;
+    proxy_cache_key $uri;
+    proxy_cache_lock on;
+    proxy_cache_use_stale updating;
 
     proxy_http_version 1.1;
     proxy_set_header Connection "";
@@ -131,6 +137,9 @@ ${upstream(f"{service}_inside", [process.internal for process in plan.processes[
             error_page 429 502 504 = @turned_away;
     % else:
 ${request_limits()}\
+        % if route.cached:
+            proxy_cache public;
+        % endif
         % if route.repeatable:
 ${retry_writes()}\
         % else:

@@ -108,6 +108,7 @@ def waiting_status(line: LineSnapshot, token: QueueToken, position: int) -> dict
         "head_seq": line.heads.get(token.lane, 0),
         "state": line.frame.state,
         "poll_after_ms": line.poll_after_ms(estimates["estimated_wait_time"], token.join_seq, position),
+        **line.heartbeat(token.join_seq, position),
         "message": line.message,
     }
 
@@ -212,6 +213,7 @@ def joined(state: State, line: LineSnapshot, fan: JoinRequest, place: Place) -> 
         "status": place.status,
         "epoch": token.epoch,
         "poll_after_ms": line.poll_after_ms(estimates["estimated_wait_time"], token.join_seq, position),
+        **(line.heartbeat(token.join_seq, position) if waits else {}),
     }
     return 200 if place.known else 201, orjson.dumps(body), _queue_token_cookie(state, event_id, text)
 
@@ -251,6 +253,14 @@ class PublicLine:
             await answer(send, 304, b"", etag, PUBLIC_1_S)
         else:
             await answer(send, 200, line.body(), JSON, etag, PUBLIC_1_S)
+
+    def answer_now(self, scope: Scope) -> ImmediateAnswer | None:
+        """The line, if this process has it and the caller no earlier one."""
+        state, event_id = context(scope)
+        line = state.line_cache.cached(event_id)
+        if line is None or any(name == b"if-none-match" for name, _ in scope["headers"]):
+            return None
+        return ImmediateAnswer(encode_head(JSON, (b"etag", line.etag), PUBLIC_1_S), line.body())
 
 
 def _queue_token_cookie(state: State, event_id: str, text: str) -> tuple[bytes, bytes]:

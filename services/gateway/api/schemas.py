@@ -13,6 +13,12 @@ LOW = Field(
     None, description="Seconds: lower bound of the wait unless something changes. Above a day only this bound is given."
 )
 HIGH = Field(None, description="Seconds: upper bound of the wait unless something changes.")
+HEARTBEAT = Field(
+    None,
+    description="Only far back in a long line: read `GET …/queue`, which a cache may answer, as often as it says, and "
+    "ask for the status only so often, which shows that the fan is there. From `near_places` on, and as soon as the "
+    "line has no `heartbeat_after_ms`, ask for the status as before.",
+)
 
 
 class EmptyBody(Body):
@@ -43,6 +49,7 @@ class JoinedAnswer(BaseModel):
     status: PlaceState
     epoch: int
     poll_after_ms: int = Field(description="When to ask for the status first, unless a stream tells it sooner.")
+    heartbeat_after_ms: int | None = HEARTBEAT
 
 
 class EstimateChanged(BaseModel):
@@ -78,6 +85,7 @@ class StatusAnswer(BaseModel):
     head_seq: int
     state: RoomState = Field(description="The state of the line, as in `GET …/queue`.")
     poll_after_ms: int = Field(description="When to ask next. Grows with the line, so that its polls stay bounded.")
+    heartbeat_after_ms: int | None = HEARTBEAT
     message: str | None
     until: AwareDatetime | None = Field(
         None, description="Only when called: the time to claim the pass by. Only when admitted: the end of the session."
@@ -87,7 +95,18 @@ class StatusAnswer(BaseModel):
     )
 
 
-class LaneAnswer(LaneHead):
+class LanePace(LaneHead):
+    """The head and the tail of a lane, and what its fans compute their wait from: the positions ahead times the seconds
+    per place, and before the sale the time to its start.
+    """
+
+    seconds_per_place: float | None = Field(description="Null while nobody can know.")
+    estimate_changed: EstimateChanged | None = Field(
+        description="Why this last grew or was withdrawn. Nothing new to a fan who joined later, unless it is null."
+    )
+
+
+class LaneAnswer(LanePace):
     """A lane other than the general one. Its fans are called from `opens_at` on."""
 
     name: str
@@ -95,19 +114,26 @@ class LaneAnswer(LaneHead):
     opens_at: AwareDatetime | None = None
 
 
-class LineAnswer(BaseModel):
-    """The public state of the line; `head_seq`, `tail_seq` and `opens_at` are those of lane 0."""
+class LineAnswer(LanePace):
+    """The public state of the line; what a lane has is that of lane 0."""
 
     state: RoomState
     epoch: int
-    head_seq: int
-    tail_seq: int
     rate_per_s: float
     live_ratio: float
     message: str | None
     throttled: Throttled | None = Field(None, description="Only while the rate is throttled below the configured one.")
     sale_starts_at: AwareDatetime | None
     server_time: AwareDatetime
+    poll_after_ms: int = Field(description="When to read it again, unless a stream tells what changed.")
+    heartbeat_after_ms: int | None = Field(
+        description="Only while the line is long, else null: how long a fan far back who reads the line may leave the "
+        "status unasked at most. Ask up to a fifth sooner, at random."
+    )
+    near_places: int = Field(description="A fan with at most so many places ahead asks for the status.")
+    estimate_band: float = Field(
+        description="The bounds of a wait are a factor of e to the power of this, and of 1/√position, away."
+    )
     lottery: Literal["open", "closed", "drawn"] | None = Field(
         None, description="The lottery's stage, if there is one."
     )

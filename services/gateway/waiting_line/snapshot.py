@@ -3,6 +3,9 @@
 Heads never go back within an epoch, so a position never rises; the frames of two gateways may differ for a moment.
 Each lane's share of the calls is its weight among the lanes with fans waiting now or a moment ago. A shrinking share
 makes estimates grow, so the time of the last shrinking is kept and given as the reason.
+
+In a long line the fans who are not near the head read the public line, the same bytes for all, which a cache in front
+answers. Their pages compute from it what their status would say, and ask for the status itself as a heartbeat only.
 """
 
 import math
@@ -46,6 +49,11 @@ ESTIMATE_MAX_S = 86_400  # a longer wait is given as "more than a day"
 MORE_CALLS = 1_000  # beyond the tickets left, for those that are returned
 ADMISSION_DELAY_S = 2  # a tick of the admission loop, and the frame's way here
 CALLS_AT_ONCE = 100  # beyond the rate, as of a burst
+HEARTBEAT_WINDOWS = 1.5  # a place counts as live for two windows at least, and heartbeats are reported within a quarter
+LINE_READS = 10  # as many reads of the public line for each poll of the budget
+NEAR_S = 10  # a page that reads the line asks for its status so much earlier than it would read the call there
+LIVE_RATIO_MIN = 0.05
+ROUNDING_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +68,14 @@ class Polls:
     max_ms: int
     per_s: float = math.inf
 
+    @property
+    def first(self) -> float:
+        """How many fans may poll at the usual pace. A line with more of them waiting is long."""
+        return self.per_s * self.max_ms / 1000
+
     def longest_ms(self, waiting: int, position: int, reach: float) -> int:
         """The longest time between polls at this position of a line with so many waiting fans."""
-        is_first = position <= min(reach, self.per_s * self.max_ms / 1000)
+        is_first = position <= min(reach, self.first)
         return self.max_ms if is_first else math.ceil(max(self.max_ms, waiting * 1000 / self.per_s))
 
 
@@ -106,7 +119,18 @@ class LineSnapshot:
         self._reach = math.inf if left is None else left + MORE_CALLS  # places beyond it are hardly ever called
         self._sold_ms = (left or 0) * (estimate.per_place_s or 0) * 1000
         self.poll_min_ms = min(polls.min_ms, polls.max_ms, frame.liveness_window_s * 1000)
+        self._is_long = self._waiting > polls.first
+        self.line_read_after_ms = 2 * self.poll_min_ms
+        if self._is_long:
+            spread_ms = math.ceil(max(polls.max_ms, self._waiting * 1000 / (LINE_READS * polls.per_s)))
+            self.line_read_after_ms = min(spread_ms, self._heartbeat_ms)
+        self.near_places = self._near_places()
         self._body, self._body_at_ms = b"", 0
+
+    def _near_places(self) -> int:
+        """Places that the head may reach before a page has read the line twice more."""
+        head_per_s = self.frame.rate_per_s / max(LIVE_RATIO_MIN, self.frame.live_ratio)
+        return CALLS_AT_ONCE + math.ceil((2 * self.line_read_after_ms / 1000 + NEAR_S) * head_per_s)
 
     def rank(self, lane: int, join_seq: int) -> int | None:
         """The rank of a `join_seq`: itself, or its drawn rank with a lottery; `None` before the draw."""
@@ -155,22 +179,24 @@ class LineSnapshot:
             low = math.floor(min(low_s, ESTIMATE_MAX_S))
             return {"estimated_wait_time": None, "estimated_wait_low": low, "estimated_wait_high": None}
         return {
-            "estimated_wait_time": max(1, math.ceil(all_s)), "estimated_wait_low": math.floor(low_s),
+            "estimated_wait_time": max(1, math.ceil(all_s - ROUNDING_S)), "estimated_wait_low": math.floor(low_s),
             "estimated_wait_high": math.ceil(before_s + wait_s * unsure + ADMISSION_DELAY_S),
         }  # fmt: skip
 
     def _wait_s(self, position: int, lane: int) -> tuple[float, float] | None:
         """Seconds until calls begin, and from then on; nothing while nobody can know."""
+        seconds = self._seconds_per_place(lane)
+        if seconds is None or position == 0:
+            return None
+        before_s = max(0.0, (self.estimate.starts_at_ms - now_ms()) / 1000) if self.before_sale else 0.0
+        return before_s, position * seconds
+
+    def _seconds_per_place(self, lane: int) -> float | None:
         per_place_s, share = self.estimate.per_place_s, self.lane_weights.shares.get(lane, 0)
         drawn = self.lottery is None or self.lottery.stage == "drawn"
-        if per_place_s is None or position == 0 or share == 0 or not drawn:
+        if per_place_s is None or share == 0 or not drawn or (self.before_sale and not self.estimate.starts_at_ms):
             return None
-        wait_s = position * per_place_s / share
-        if not self.before_sale:
-            return 0.0, wait_s
-        if not self.estimate.starts_at_ms:
-            return None
-        return max(0.0, (self.estimate.starts_at_ms - now_ms()) / 1000), wait_s
+        return per_place_s / share
 
     def estimate_changed(self, since_s: int, lane: int = 0) -> dict[str, Any] | None:
         """Why the estimate grew or went, if that was after `since_s`, when the fan joined."""
@@ -201,6 +227,18 @@ class LineSnapshot:
         starts_at_ms = self.estimate.starts_at_ms if self.before_sale else 0
         return math.ceil(max(0, starts_at_ms - now_ms()) + self._sold_ms)
 
+    def heartbeat(self, join_seq: int, position: int) -> dict[str, int]:
+        """When the place at this position must be heard of again, if its fan follows the line meanwhile. Nothing for a
+        place that is near the head, or in a line that is not long: its fan polls the status.
+        """
+        if not self._is_long or position <= self.near_places:
+            return {}
+        return {"heartbeat_after_ms": _spread(self._heartbeat_ms, join_seq, share=5)}
+
+    @property
+    def _heartbeat_ms(self) -> int:
+        return max(self.poll_min_ms, math.ceil(self.frame.liveness_window_s * 1000 * HEARTBEAT_WINDOWS))
+
     @property
     def waiting(self) -> int:
         """How many places wait in all lanes."""
@@ -218,7 +256,7 @@ class LineSnapshot:
         frame, at_ms = self.frame, at_ms or now_ms()
         rules = {lane.lane: lane for lane in frame.options.lanes}
         lanes = {lane: self._lane(lane, at) | lane_view(rules.get(lane)) for lane, at in frame.lanes.items()}
-        general = lanes.pop(0, {"head_seq": 0, "tail_seq": 0})
+        general = lanes.pop(0, None) or self._lane(0, LaneHead(head_seq=0, tail_seq=0))
         starts_ms = frame.sale_starts_at_ms
         public: dict[str, Any] = {
             "state": frame.state,
@@ -229,7 +267,10 @@ class LineSnapshot:
             "message": frame.message,
             "sale_starts_at": rfc3339(starts_ms) if starts_ms is not None else None,
             "server_time": rfc3339(at_ms),
-            "poll_after_ms": 2 * self.poll_min_ms,
+            "poll_after_ms": self.line_read_after_ms,
+            "heartbeat_after_ms": self._heartbeat_ms if self._is_long else None,
+            "near_places": self.near_places,
+            "estimate_band": self.estimate.band,
         }
         if frame.throttled is not None:
             public["throttled"] = frame.throttled.model_dump()
@@ -238,8 +279,13 @@ class LineSnapshot:
         return {**public, "lanes": lanes} if lanes else public
 
     def _lane(self, lane: int, at: LaneHead) -> dict[str, Any]:
-        head_seq = self.heads[lane]
-        return {"head_seq": head_seq, "tail_seq": max(at.tail_seq, head_seq)}
+        head_seq = self.heads.get(lane, 0)
+        return {
+            "head_seq": head_seq,
+            "tail_seq": max(at.tail_seq, head_seq),
+            "seconds_per_place": self._seconds_per_place(lane),
+            "estimate_changed": self.estimate_changed(0, lane),
+        }
 
 
 def _spread(ms: int, join_seq: int, *, share: int) -> int:

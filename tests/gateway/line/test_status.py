@@ -113,6 +113,39 @@ async def test_polls_of_a_long_line_stay_within_the_budget_and_the_liveness_wind
     assert await longest_ms(200_000, 30) == 30_000, "a fan who is silent for longer might be passed over"
 
 
+async def test_in_a_long_line_fans_who_are_not_near_the_head_read_the_public_line_and_are_heard_of_rarely(
+    fan, publish_frame
+):
+    async def said(join_seq, **fields):
+        await publish_frame(new_frame(head=100, **fields))
+        return (await fan.get(STATUS, headers=bearer(queue_token(join_seq=join_seq)))).json(), (
+            await fan.get(PATH)
+        ).json()
+
+    status, line = await said(20_100, tail=20_100)
+    assert ("heartbeat_after_ms" in status, line["heartbeat_after_ms"], line["poll_after_ms"]) == (False, None, 4_000)
+    status, line = await said(20_101, tail=20_101)
+    assert 36_000 < status["heartbeat_after_ms"] <= 45_000, "a place counts as live for two windows at least"
+    assert (line["heartbeat_after_ms"], line["poll_after_ms"]) == (45_000, 10_000)
+    near = line["near_places"]
+    assert near == 100 + 10 * (2 * 10 + 10), "what may be called before the line is read again, with time to spare"
+    for places, reads_line in ((near, False), (near + 1, True)):
+        status, _ = await said(100 + places, tail=30_000)
+        assert ("heartbeat_after_ms" in status) == reads_line
+    _, line = await said(500, tail=400_100)
+    assert line["poll_after_ms"] == 20_000, "a longer line is read less often: there may be no cache"
+    _, line = await said(500, tail=10_000_000)
+    assert line["poll_after_ms"] == 45_000
+
+
+async def test_heartbeats_of_a_long_line_are_spread(publish_frame, state):
+    await publish_frame(new_frame(tail=90_000, liveness_window_s=240))
+    line = state.line_cache.cached("show")
+    after_ms = [line.heartbeat(seq, 50_000)["heartbeat_after_ms"] for seq in range(64)]
+    assert (max(after_ms), len({*after_ms})) == (360_000, 64)
+    assert min(after_ms) < 300_000
+
+
 async def test_fans_whom_the_tickets_do_not_reach_poll_when_these_are_gone(publish_frame, state):
     async def polls_s(position, **changes):
         await publish_frame(new_frame(tail=200_000, liveness_window_s=240, rate_per_s=100.0, **changes))
@@ -241,9 +274,10 @@ async def test_the_public_line_is_cacheable_and_has_an_etag(fan, queue, publish_
     answer = await fan.get(PATH)
     body = answer.json()
     assert body.pop("server_time").endswith("Z")
-    assert body.pop("poll_after_ms") > 0
+    assert body.pop("poll_after_ms") == 4_000
     assert body == {"state": "open", "epoch": 1, "head_seq": 2, "tail_seq": 3, "rate_per_s": 10.0, "live_ratio": 1.0,
-                    "message": None, "sale_starts_at": None}  # fmt: skip
+                    "message": None, "sale_starts_at": None, "heartbeat_after_ms": None, "near_places": 280,
+                    "seconds_per_place": 0.1, "estimate_changed": None, "estimate_band": 0.2}  # fmt: skip
     assert answer.headers["cache-control"] == "public, max-age=1"
     assert "set-cookie" not in answer.headers
     unchanged = await fan.get(PATH, headers={"if-none-match": answer.headers["etag"]})

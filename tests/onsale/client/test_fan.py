@@ -51,7 +51,7 @@ def order(status: str, attempt: str = "pending", page: str | None = None) -> dic
     return {"reference": "R", "status": status, "attempt": {"status": attempt, "checkout_url": page}}
 
 
-JOINED = {"queue_token": "queue-token", "join_seq": 7}
+JOINED = {"queue_token": "queue-token", "join_seq": 7, "lane": 0}
 PASS = {"pass": "a-pass", "checkout_key": "checkout"}
 
 
@@ -78,6 +78,35 @@ async def test_a_fan_who_is_not_called_does_not_come_in(last: dict[str, Any]) ->
     with pytest.raises(NotCalled) as over:
         await suite.fan().come_in()
     assert over.value.last == last
+
+
+def line(head_seq: int, **more: Any) -> dict[str, Any]:
+    return {"state": "open", "head_seq": head_seq, "poll_after_ms": 1, "heartbeat_after_ms": 60_000, "near_places": 2,
+            **more}  # fmt: skip
+
+
+async def test_a_fan_far_back_reads_the_public_line_until_the_place_is_near_the_head() -> None:
+    far = place("waiting") | {"heartbeat_after_ms": 60_000}
+    suite = Suite(queue=[JOINED, line(1), line(3), line(4), line(5)], status=[far, place("ready")], **{"pass": [PASS]})
+    fan = suite.fan()
+    fan.pace = Pace()
+    await fan.come_in()
+    asked = [what for what, *_ in suite.asked]
+    assert asked == ["POST queue", "GET status", *["GET queue"] * 4, "GET status", "POST pass"]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [line(1, heartbeat_after_ms=None), line(1, state="sold_out"), line(1, lottery="drawn"),
+     line(6)],
+)  # fmt: skip
+async def test_a_fan_asks_for_the_status_again_when_the_line_does_not_tell_it(read: dict[str, Any]) -> None:
+    far = place("waiting") | {"heartbeat_after_ms": 60_000}
+    suite = Suite(queue=[JOINED, read], status=[far, place("ready")], **{"pass": [PASS]})
+    fan = suite.fan()
+    fan.pace = Pace()
+    await fan.come_in()
+    assert (suite.times("GET queue"), suite.times("GET status")) == (1, 2)
 
 
 async def test_a_hold_that_came_too_late_is_asked_for_with_another_key() -> None:

@@ -33,6 +33,7 @@ const problemOf = (problem) => ({ problem: problem.slug ?? String(problem), unkn
 const ACTIONS = {
   minor: ({ minorOf }, typed) => typed.map(([text, currency]) => minorOf(text, currency)),
   check: async ({ check }, [documents, place]) => Promise.all(documents.map((told) => check(told, place))),
+  placeByLine: ({ placeByLine }, asked) => asked.map(([place, line, since]) => placeByLine(place, line, since)),
   write: async ({ Client }, answers) => {
     const requests = suite(answers);
     const answer = await new Client("", { cookies: true }).ask("POST", "/orders", { key: "k", body: {} }).catch(problemOf);

@@ -36,7 +36,7 @@ def command(kind: Kind, plan: Plan, folder: Path) -> list[str]:
         return [need(kind), "-db", "-f", f"{folder}/haproxy.cfg"]
     names = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     temp_paths = "".join(f"    {name}_temp_path {folder}/{name};\n" for name in names)
-    conf = nginx_conf(plan).replace("http {\n", "http {\n" + temp_paths, 1)
+    conf = nginx_conf(replace(plan, cache_folder=f"{folder}/cache")).replace("http {\n", "http {\n" + temp_paths, 1)
     conf = conf.replace("worker_processes auto", "worker_processes 1")
     (folder / "nginx.conf").write_text(("user root;\n" if os.geteuid() == 0 else "") + conf)
     options = f"pid {folder}/pid; daemon off;"

@@ -48,6 +48,34 @@ async def test_without_a_stream_the_page_polls(page: Any, site: RecordedSite) ->
     await expect(page.locator("#notice")).to_have_text("Doors at eight")
 
 
+async def test_far_back_in_a_long_line_the_page_follows_the_public_line_until_it_is_called(
+    page: Any, site: RecordedSite
+) -> None:
+    await page.clock.install()
+    long_line = {"heartbeat_after_ms": 3_600_000, "near_places": 1_000, "poll_after_ms": 500}
+    mocked = MockedPage(page, site, "hall")
+    await show_event(
+        mocked, frame("open", **long_line), place("waiting", heartbeat_after_ms=3_000_000),
+        {"GET /events/EVENT/sections/updates": problem("unavailable")},
+    )  # fmt: skip
+    await expect(page.locator("#position")).to_have_text("119,135")
+    asked = len(site.bodies("GET /events/hall/queue/status"))
+    for head_seq, position in ((23_456, "100,000"), (113_456, "10,000")):
+        mocked.answer({f"GET {QUEUE}": frame("open", head_seq=head_seq, seconds_per_place=0.6, **long_line)})
+        await page.clock.fast_forward(ASKS_WITHIN_MS)
+        await expect(page.locator("#position")).to_have_text(position)
+    await expect(page.locator("#estimate")).to_contain_text("about 2 hours")
+    assert len(site.bodies("GET /events/hall/queue/status")) == asked, "the line says it all"
+    called = site.answers["ready"] | {"join_seq": 123_456, "head_seq": 123_456}
+    mocked.answer({
+        f"GET {QUEUE}": frame("open", head_seq=122_456, **long_line), f"GET {QUEUE}/status": called,
+        f"POST {QUEUE}/pass": site.answers["POST /events/hall/queue/pass"],
+    })  # fmt: skip
+    await page.clock.fast_forward(ASKS_WITHIN_MS)
+    await page.clock.fast_forward(2 * ASKS_WITHIN_MS)
+    await expect(page.locator("#choosing")).to_be_visible()
+
+
 async def test_an_interruption_behind_the_stream_is_shown_until_it_ends(page: Any, site: RecordedSite) -> None:
     await wait_in_line(page, site)
     await expect_connection(page, "live")
@@ -87,7 +115,8 @@ async def test_the_end_of_a_place_is_shown_with_its_reason(
 
 
 async def test_a_lane_opens_for_its_code_and_a_wrong_one_is_told(page: Any, site: RecordedSite) -> None:
-    general = {"name": "General", "head_seq": 0, "tail_seq": 0, "code_required": False}
+    pace = {"seconds_per_place": None, "estimate_changed": None}
+    general = {"name": "General", "head_seq": 0, "tail_seq": 0, "code_required": False, **pace}
     lanes = {"0": general, "1": general | {"name": "Club", "code_required": True}}
     mocked = MockedPage(page, site, "hall")
     await show_event(mocked, frame("open", lanes=lanes))
