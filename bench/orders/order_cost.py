@@ -88,15 +88,15 @@ class _NoFrames(Frames):
 @dataclass
 class _Orders:
     writer: OrderWriter
+    worker: Worker
 
     async def buy(self, count: int) -> None:
         """So many orders at the same moment, from the insert to the sale."""
-        outcomes = await asyncio.gather(*(self.writer.insert(_draft(n)) for n in range(count)))
-        held = [outcome.held for outcome in outcomes if outcome.held is not None]
-        works = [one.task for one in held if one.task is not None]
-        results = await asyncio.gather(*works)
-        if len(works) < count or any(result.due_in_s is not None for result in results):
-            raise CheckFailed("an order was not sold")
+        written = await asyncio.gather(*(self.writer.insert(_draft(n)) for n in range(count)))
+        orders = [outcome.order for outcome in written if outcome.order is not None]
+        await asyncio.gather(*(self.worker.settle(order.reference) for order in orders))
+        if len(orders) < count:
+            raise CheckFailed("an order was not written")
 
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:
@@ -167,7 +167,7 @@ async def _open(trial: Trial) -> AsyncIterator[_Orders]:
         worker = Worker(store, OrderProcessor(parts), settings, load=LoadShedder(10.0), heartbeat=Heartbeat(3600.0))
         await worker.require_alive()
         writer = OrderWriter(db, worker, store.clocks)
-        yield _Orders(writer)
+        yield _Orders(writer, worker)
         await writer.close()
         await shows.close()
     await db.dispose()

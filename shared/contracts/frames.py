@@ -1,6 +1,7 @@
-"""Frames: snapshots of the latest state on Pub/Sub, repeated at least every 5 s, so that losing one is harmless. Those of
-an order are published once, and only while somebody is subscribed to its channel by name; whoever shows it reads it
-again when it was silent.
+"""Frames: snapshots of the latest state on Pub/Sub, repeated at least every 5 s, so that losing one is harmless.
+
+Those of an order are published once, and only while somebody is subscribed to its channel by name; whoever shows it
+reads it again when it was silent.
 
 `version` is `max(last + 1, Redis time in ms)`, so it keeps rising after Redis has lost its data. Nothing irreversible
 is decided from a frame alone; whatever depends on a stale or not ready frame pauses. The latest frames of an event are

@@ -116,8 +116,11 @@ class StockModel:
 
     def step(self, verb: str, reservation: Reservation, reference: str, now_ms: int) -> str:
         """Applies a step of a payment and returns its outcome."""
-        return {"begin": self._begin, "end": self._end, "unbind": self._unbind, "confirm": self._confirm,
-                "release": self._release, "reacquire": self._reacquire}[verb](reservation, reference, now_ms)  # fmt: skip
+        steps = {
+            "begin": self._begin, "end": self._end, "unbind": self._unbind, "confirm": self._confirm,
+            "release": self._release, "reacquire": self._reacquire,
+        }  # fmt: skip
+        return steps[verb](reservation, reference, now_ms)
 
     def _begin(self, reservation: Reservation, reference: str, now_ms: int) -> str:
         if reservation.status in ("paying", "confirmed") and reservation.reference == reference:

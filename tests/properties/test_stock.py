@@ -145,7 +145,7 @@ class StockMachine(StockSystem):
             return
         step = PaymentStep(event_id=EVENT, reservation_id=reservation.reservation_id, order_reference=reference)
         if verb == "unbind":
-            step.binding = self.bindings.get(reservation.reservation_id)
+            step = step.model_copy(update={"binding": self.bindings.get(reservation.reservation_id)})
             verb = verb if step.binding else "end"
         before = (reservation.status, reservation.reference)
         transition = payment.END if verb == "unbind" else getattr(payment, verb.upper())

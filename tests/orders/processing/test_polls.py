@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from starlette.requests import Request
 
 from services.orders import internal
 from services.orders.model.order import Order
@@ -143,9 +142,8 @@ async def test_streams_of_orders_get_them_from_memory_too(
     shop = await processes.open(provider_sync_interval_s=SYNC_S)
     await wait_until(lambda: shop.state.worker._hears)
     reference, unknown = await waits_for_the_fan(shop), "UNKNOWN12345"
-    request = Request({"type": "http", "app": shop.app})
     with counted_reads(monkeypatch) as reads:
-        answer = await internal.read(OrdersQuestion(references=[reference, unknown]), request)
+        answer = await internal.read(shop.state, OrdersQuestion(references=[reference, unknown]))
     assert [frame and frame.reference for frame in answer.orders] == [reference, None]
     assert reads == [unknown]
 

@@ -42,6 +42,40 @@ export declare class Client {
     /** Sends a request and returns the JSON body; throws `Problem`. */
     ask<Answer = any>(method: string, path: string, { patience, ...request }?: Request): Promise<Answer>;
 }
+/** What the status of a waiting place would say, computed from the public line: position, wait, state and message. Null if
+ * the fan has to ask for the status: the line is not long, the place is near its head, or its rank was drawn and is not
+ * known yet. `since` is when the fan joined, in ms. */
+export declare function placeByLine<Known extends Partial<JoinedAnswer> & Partial<StatusAnswer>>(place: Known, line: LineAnswer, since?: number): (Known & {
+    status: "prequeue" | "waiting";
+    position_in_queue: number | null;
+    head_seq: number;
+    estimate_changed: import("./documents").EstimateChanged | null;
+    state: "closed" | "draft" | "draining" | "last_chance" | "open" | "paused" | "prequeue" | "sold_out";
+    message: string | null;
+    estimated_wait_time: null;
+    estimated_wait_low: null;
+    estimated_wait_high: null;
+}) | (Known & {
+    status: "prequeue" | "waiting";
+    position_in_queue: number | null;
+    head_seq: number;
+    estimate_changed: import("./documents").EstimateChanged | null;
+    state: "closed" | "draft" | "draining" | "last_chance" | "open" | "paused" | "prequeue" | "sold_out";
+    message: string | null;
+    estimated_wait_time: null;
+    estimated_wait_low: number;
+    estimated_wait_high: null;
+}) | (Known & {
+    status: "prequeue" | "waiting";
+    position_in_queue: number | null;
+    head_seq: number;
+    estimate_changed: import("./documents").EstimateChanged | null;
+    state: "closed" | "draft" | "draining" | "last_chance" | "open" | "paused" | "prequeue" | "sold_out";
+    message: string | null;
+    estimated_wait_time: number;
+    estimated_wait_low: number;
+    estimated_wait_high: number;
+}) | null;
 /** A fan's place in the line. `queueToken`, `pass` and `checkoutKey` are what the next step needs; with cookies only the last
  * is kept here. */
 export declare class Place {
@@ -49,6 +83,7 @@ export declare class Place {
     pass?: string;
     checkoutKey?: string;
     place: (Partial<JoinedAnswer> & Partial<StatusAnswer>) | null;
+    protected joinedMs: number;
     protected client: Client;
     protected event: string;
     constructor(client: Client, eventId: string);
@@ -65,7 +100,8 @@ export declare class Place {
 }
 /** One fan of one event, from joining to tickets. */
 export declare class Fan extends Place {
-    /** Waits for the call, by stream and polls. `changed` hears each status. Ends with the last: `ready` or `admitted` if the
+    /** Waits for the call, by stream and polls. Far back in a long line, where no stream is live, the polls read the public
+     * line. `changed` hears each status. Ends with the last: `ready` or `admitted` if the
      * fan was called, otherwise the wait is over without. */
     wait(changed?: (place: StatusAnswer) => void, { signal }?: {
         signal?: AbortSignal;
@@ -364,6 +400,8 @@ export interface JoinedAnswer {
   epoch: number;
   /** When to ask for the status first, unless a stream tells it sooner. */
   poll_after_ms: number;
+  /** Only far back in a long line: read `GET …/queue`, which a cache may answer, as often as it says, and ask for the status only so often, which shows that the fan is there. From `near_places` on, and as soon as the line has no `heartbeat_after_ms`, ask for the status as before. */
+  heartbeat_after_ms?: number | null;
 }
 
 /** The places of a reservation to keep; all others are released. */
@@ -376,6 +414,10 @@ export interface KeepBody {
 export interface LaneAnswer {
   head_seq: number;
   tail_seq: number;
+  /** Null while nobody can know. */
+  seconds_per_place: number | null;
+  /** Why this last grew or was withdrawn. Nothing new to a fan who joined later, unless it is null. */
+  estimate_changed: EstimateChanged | null;
   name: string;
   code_required: boolean;
   opens_at?: string | null;
@@ -387,12 +429,16 @@ export interface Throttled {
   reason: "inventory-refuses" | "inventory-slow" | "inventory-full" | "orders-refuses" | "orders-slow" | "orders-full" | "easing" | "recovering";
 }
 
-/** The public state of the line; `head_seq`, `tail_seq` and `opens_at` are those of lane 0. */
+/** The public state of the line; what a lane has is that of lane 0. */
 export interface LineAnswer {
-  state: "draft" | "prequeue" | "open" | "paused" | "draining" | "last_chance" | "sold_out" | "closed";
-  epoch: number;
   head_seq: number;
   tail_seq: number;
+  /** Null while nobody can know. */
+  seconds_per_place: number | null;
+  /** Why this last grew or was withdrawn. Nothing new to a fan who joined later, unless it is null. */
+  estimate_changed: EstimateChanged | null;
+  state: "draft" | "prequeue" | "open" | "paused" | "draining" | "last_chance" | "sold_out" | "closed";
+  epoch: number;
   rate_per_s: number;
   live_ratio: number;
   message: string | null;
@@ -400,6 +446,14 @@ export interface LineAnswer {
   throttled?: Throttled | null;
   sale_starts_at: string | null;
   server_time: string;
+  /** When to read it again, unless a stream tells what changed. */
+  poll_after_ms: number;
+  /** Only while the line is long, else null: how long a fan far back who reads the line may leave the status unasked at most. Ask up to a fifth sooner, at random. */
+  heartbeat_after_ms: number | null;
+  /** A fan with at most so many places ahead asks for the status. */
+  near_places: number;
+  /** The bounds of a wait are a factor of e to the power of this, and of 1/√position, away. */
+  estimate_band: number;
   /** The lottery's stage, if there is one. */
   lottery?: "open" | "closed" | "drawn" | null;
   /** When the general lane opens, if later than others. */
@@ -723,6 +777,8 @@ export interface StatusAnswer {
   state: "draft" | "prequeue" | "open" | "paused" | "draining" | "last_chance" | "sold_out" | "closed";
   /** When to ask next. Grows with the line, so that its polls stay bounded. */
   poll_after_ms: number;
+  /** Only far back in a long line: read `GET …/queue`, which a cache may answer, as often as it says, and ask for the status only so often, which shows that the fan is there. From `near_places` on, and as soon as the line has no `heartbeat_after_ms`, ask for the status as before. */
+  heartbeat_after_ms?: number | null;
   message: string | null;
   /** Only when called: the time to claim the pass by. Only when admitted: the end of the session. */
   until?: string | null;
