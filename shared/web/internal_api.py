@@ -34,7 +34,8 @@ SIGNATURE = SERVICE_HEADER.encode()
 REGULAR_CALLS = frozenset({"/heartbeats"})  # come while nothing happens, too: they stir by what is in them
 State = TypeVar("State")
 Question = TypeVar("Question", bound=BaseModel)
-Work = Callable[[State, Question], Awaitable[BaseModel]]
+Reply = TypeVar("Reply", bound=BaseModel)
+Work = Callable[[State, Question], Awaitable[Reply]]
 
 
 class Operation(NamedTuple):
@@ -52,10 +53,12 @@ class Operation(NamedTuple):
 class InternalApi(dict[str, Operation]):
     """The operations of a service by their paths."""
 
-    def operation(self, path: str, question: type[Question]) -> Callable[[Work[Any, Question]], Work[Any, Question]]:
+    def operation(
+        self, path: str, question: type[Question]
+    ) -> Callable[[Work[State, Question, Reply]], Work[State, Question, Reply]]:
         """Adds the function below as the operation at this path. Every call of it must be repeatable."""
 
-        def add(work: Work[Any, Question]) -> Work[Any, Question]:
+        def add(work: Work[State, Question, Reply]) -> Work[State, Question, Reply]:
             self[path] = Operation(path, question, work)
             return work
 
