@@ -292,7 +292,7 @@ class LineProtocol(ProtocolModel[LineState]):
         void = frozenset(called - live.keys() if self._has("void calls") else ())
         database = database.set_calls(called - void - {n for n, _ in database.calls}, "called")
         missed = frozenset(n for _, kind, n in process.changes if kind == "missed")
-        missed &= {n for n, _ in database.places} - database.in_state("claimed", "ended", "missed")
+        missed &= live.keys() - database.in_state("claimed", "missed")  # a place that has ended has ended its calls
         database = database._replace(ended=database.ended | missed).set_calls(missed, "missed")
         database = database._replace(head=max(database.head, process.head))
         after = process._replace(at="undo", void=void, read=database) if void else process._replace(at="acknowledge")

@@ -50,12 +50,19 @@ async def test_the_real_service_does_not_do_what_its_model_does_without_a_guard(
             await replay(kind(without=guard), counterexample.path, real)
 
 
-async def test_a_hold_that_is_written_late_ends_when_its_process_was_told(redis_url: str, postgres_url: str) -> None:
-    """Redis forgot the hold and granted it anew meanwhile: what is written is the first grant, which is over."""
-    path = (
-        "Redis saves; p0 holds b; Redis goes back; five seconds pass; the holds end; p1 holds b; p0 opens; p0 writes;"
-        "p1 opens; p1 writes; p0 sets the deadline; p0: y begins b"
-    )
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        (StockProtocol, "Redis saves; p0 holds b; Redis goes back; five seconds pass; the holds end; p1 holds b;"
+                        "p0 opens; p0 writes; p1 opens; p1 writes; p0 sets the deadline; p0: y begins b"),
+        (LineProtocol, "p0 numbers a in the database; p0 commits 1 at last; p0 ticks; p0 dies; p0 ends 1;"
+                       "p1 ticks later; p0 frees 1; p1 opens; p1 saves"),
+    ],
+    ids=["a hold that is written late has the end of its own grant", "a place that has ended misses no call"],
+)  # fmt: skip
+async def test_a_trace_that_a_model_once_had_otherwise(
+    kind: type[ProtocolModel[Any]], path: str, redis_url: str, postgres_url: str
+) -> None:
     async with AsyncExitStack() as stack:
-        real = await MODELS[StockProtocol][0].open(stack, postgres_url, redis_url)
-        await replay(StockProtocol(), [label.strip() for label in path.split(";")], real)
+        real = await MODELS[kind][0].open(stack, postgres_url, redis_url)
+        await replay(kind(), [label.strip() for label in path.split(";")], real)
