@@ -122,6 +122,6 @@ def _network(sale: Sale, height: Moment, known: Coefficients) -> NetworkResource
     """Every frame and answer travels in packets of its own; a browser's polls share its stream's connection."""
     around = known["packet_bytes"]
     frames = height.per_s["frame"] * (frame_bytes(sale, known) + around)
-    answers = sum(height.per_s[what] * (known[f"{what}.bytes"] + around) for what in ("status", "seats"))
+    answers = sum(height.per_s[what] * (known[f"{what}.bytes"] + around) for what in ("status", "read", "seats"))
     sockets = math.ceil(max(sale.fans, height.streams) + height.streams)
     return NetworkResources(frames * 8 / 1e9, answers * 8 / 1e9, sockets)

@@ -41,6 +41,12 @@ def plan(
         float, typer.Option(min=0, max=MINUTES_MAX, help="Minutes that the line is open before the sale starts.")
     ] = 0,
     seated: Annotated[bool, typer.Option(help="Fans inside look at seats; general admission has none.")] = True,
+    cached: Annotated[
+        bool,
+        typer.Option(
+            "--cache/--no-cache", help="A cache in front answers reads of the public line, as our balancers do."
+        ),
+    ] = True,
     busy: Annotated[
         float, typer.Option(min=0.05, max=0.95, help="Share of a core that a process may use in the harder moment.")
     ] = 0.6,
@@ -56,7 +62,7 @@ def plan(
         fans, tickets, minutes=minutes, seats_per_order=seats_per_order, checkout_minutes=checkout_minutes,
         buying=buying, first_minute=first_minute, streams_per_fan=streams_per_fan, sections=sections,
         window_ms=window_ms, liveness_s=liveness_s, busy=busy, minutes_before=minutes_before, polls_per_s=polls_per_s,
-        seated=seated,
+        seated=seated, cached=cached,
     )  # fmt: skip
     known = coefficients()
     made = plan_sale(sale, known)

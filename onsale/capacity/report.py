@@ -12,6 +12,7 @@ INPUT_ROWS = {
     "join": "joins/s",
     "claim": "passes/s",
     "status": "polls of their status/s",
+    "read": "reads of the public line/s",
     "sign": "heartbeats/s",
     "seats": "seat pages/s",
     "hold": "holds/s",

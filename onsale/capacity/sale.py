@@ -12,7 +12,11 @@ MINUTE_S = 60
 
 @dataclass(frozen=True)
 class Sale:
-    """Fans, tickets and the minutes in which these are to be sold; then how fans behave and what the operator sets."""
+    """Fans, tickets and the minutes in which these are to be sold; then how fans behave and what the operator sets.
+
+    `cached`: a cache in front answers reads of the public line. `reads_line`: pages far back in a long line read it, as
+    ours do; other clients poll their status.
+    """
 
     fans: int
     tickets: int
@@ -29,6 +33,8 @@ class Sale:
     minutes_before: float = 0
     polls_per_s: float = 2000
     seated: bool = True
+    cached: bool = True
+    reads_line: bool = True
 
     def __post_init__(self) -> None:
         if self.minutes <= self.checkout_minutes:
@@ -115,24 +121,56 @@ def over_sale(sale: Sale, known: Coefficients) -> Mapping[str, float]:
 def polls_per_s(sale: Sale, known: Coefficients, waiting: float, *, calls_left: float) -> float:
     """Polls of so many waiting fans, as the gateway paces them (`Polls` in services/gateway/waiting_line/snapshot.py).
 
-    The first of those whom the tickets may reach poll at the usual pace, the others of them share `polls_per_s`. Those
+    In a long line all but those near the head read the public line, and ask for their status as a heartbeat. In others,
+    the first of those whom the tickets may reach poll at the usual pace, the others of them share `polls_per_s`. Those
     behind have no news until all is sold: they poll only to show within their liveness window that they are there.
     """
     usual_s, share = known["poll_max_s"], known["poll_share"]
-    reached = min(waiting, calls_left + known["more_calls"])
-    first = min(reached, sale.polls_per_s * usual_s)
 
     def polls(fans: float, every_s: float) -> float:
-        return fans / (min(every_s, sale.liveness_s) * share)
+        return fans / (every_s * share)
 
-    shared_s = max(usual_s, waiting / sale.polls_per_s)
-    return polls(first, usual_s) + polls(reached - first, shared_s) + polls(waiting - reached, sale.liveness_s)
+    if sale.reads_line and waiting > long_line(sale, known):
+        near = min(waiting, _near_places(sale, known, waiting))
+        return polls(near, min(usual_s, sale.liveness_s)) + polls(waiting - near, _heartbeat_s(sale, known))
+    reached = min(waiting, calls_left + known["more_calls"])
+    first = min(reached, long_line(sale, known))
+    shared_s = min(sale.liveness_s, max(usual_s, waiting / sale.polls_per_s))
+    return (
+        polls(first, min(usual_s, sale.liveness_s))
+        + polls(reached - first, shared_s)
+        + polls(waiting - reached, sale.liveness_s)
+    )
+
+
+def long_line(sale: Sale, known: Coefficients) -> float:
+    """How many fans may wait before the line is long."""
+    return sale.polls_per_s * known["poll_max_s"]
+
+
+def _heartbeat_s(sale: Sale, known: Coefficients) -> float:
+    return known["heartbeat_windows"] * sale.liveness_s
+
+
+def _read_after_s(sale: Sale, known: Coefficients, waiting: float) -> float:
+    """How often a page without a stream reads the public line."""
+    if waiting <= long_line(sale, known):
+        return known["line_read_s"]
+    paced_s = waiting / (known["line_reads_per_poll"] * sale.polls_per_s)
+    return min(_heartbeat_s(sale, known), max(known["poll_max_s"], paced_s))
+
+
+def _near_places(sale: Sale, known: Coefficients, waiting: float) -> float:
+    seconds = 2 * _read_after_s(sale, known, waiting) + known["near_s"]
+    return known["calls_at_once"] + seconds * sale.rate_per_s
 
 
 def _moment(name: str, sale: Sale, known: Coefficients, *, joins_per_s: float, waiting: float) -> Moment:
-    """A page in line polls and holds a stream."""
+    """A page in line polls and holds a stream. A long line was a shorter one before, whose fans poll more often."""
+    in_line = _waiting_per_s(sale, known, waiting, calls_left=sale.admissions)
+    shorter = _waiting_per_s(sale, known, min(waiting, long_line(sale, known)), calls_left=sale.admissions)
     return Moment(name, waiting, waiting * sale.streams_per_fan, {
-        **_waiting_per_s(sale, known, waiting, calls_left=sale.admissions),
+        **{operation: max(per_s, shorter[operation]) for operation, per_s in in_line.items()},
         "join": joins_per_s,
         "claim": sale.rate_per_s,
         "seats": _seat_pages_per_s(sale, known),
@@ -145,8 +183,13 @@ def _waiting_per_s(sale: Sale, known: Coefficients, waiting: float, *, calls_lef
     """The operations of waiting fans. Streams and polls show that a fan is there, a few times a window."""
     polls = polls_per_s(sale, known, waiting, calls_left=calls_left)
     reports = waiting * known["reports_per_window"] / sale.liveness_s
+    reads = (
+        waiting * max(0.0, 1 - sale.streams_per_fan) / _read_after_s(sale, known, waiting) if sale.reads_line else 0.0
+    )
     return {
         "status": polls,
+        "read": reads,
+        "line": min(reads, known["cache_reads_per_s"]) if sale.cached else reads,
         "sign": reports * min(1.0, sale.streams_per_fan) + min(polls, reports),
         "frame": waiting * sale.streams_per_fan * 1000 / sale.window_ms,
     }

@@ -31,7 +31,7 @@ from onsale.capacity.coefficients import PATH, MeasurementSource, parse
 from onsale.capacity.sale import Sale, moments
 from services.gateway.settings import Settings as GatewaySettings
 from services.gateway.tuning import DEFAULTS as GATEWAY_TUNING
-from services.gateway.waiting_line.snapshot import MORE_CALLS
+from services.gateway.waiting_line import snapshot
 from services.notifier.settings import Settings as NotifierSettings
 from services.queue.settings import Settings
 from services.queue.tuning import DEFAULTS
@@ -221,7 +221,11 @@ def test_coefficients_of_settings_are_their_defaults() -> None:
     assert COEFFICIENTS["ticks_per_s"] == 1 / DEFAULTS.tick_s
     assert COEFFICIENTS["frames.kept_bytes"] == snapshots.LOG_BYTES_MAX
     assert COEFFICIENTS["poll_max_s"] == GATEWAY_TUNING.poll_max_ms / 1000
-    assert COEFFICIENTS["more_calls"] == MORE_CALLS
+    assert COEFFICIENTS["line_read_s"] == 2 * GATEWAY_TUNING.poll_min_ms / 1000
+    of_the_line = {"more_calls": snapshot.MORE_CALLS, "heartbeat_windows": snapshot.HEARTBEAT_WINDOWS,
+                   "line_reads_per_poll": snapshot.LINE_READS, "near_s": snapshot.NEAR_S,
+                   "calls_at_once": snapshot.CALLS_AT_ONCE}  # fmt: skip
+    assert {name: COEFFICIENTS[name] for name in of_the_line} == of_the_line
     assert Sale(1, 1).polls_per_s == gateway.polls_per_s
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -41,6 +42,8 @@ def needs(plan: Plan) -> dict[str, float]:
 @settings(max_examples=60, deadline=None)
 @given(SALES, st.sampled_from(GROWING), st.floats(1, 20))
 def test_a_larger_sale_never_needs_less(sale: Sale, attribute: str, factor: float) -> None:
+    if attribute == "streams_per_fan":
+        sale = dataclasses.replace(sale, reads_line=False)  # a page with a stream reads no line
     value = getattr(sale, attribute) * factor
     grown: dict[str, Any] = {attribute: value if attribute == "streams_per_fan" else int(value)}
     more = dataclasses.replace(sale, **grown)
@@ -87,7 +90,8 @@ def test_a_longer_frame_window_means_fewer_frames_and_totals_have_the_right_unit
 
 def test_fans_whom_no_ticket_reaches_poll_only_to_show_that_they_are_there() -> None:
     def polls(fans: int, **sale: float) -> float:
-        return plan_sale(Sale(**{"fans": fans, "tickets": 1_600, **sale}), KNOWN).moments[1].per_s["status"]  # type: ignore[arg-type]
+        known: dict[str, Any] = {"fans": fans, "tickets": 1_600, "reads_line": False, **sale}
+        return plan_sale(Sale(**known), KNOWN).moments[1].per_s["status"]
 
     usual_s = KNOWN["poll_max_s"] * KNOWN["poll_share"]
     assert polls(2_000) == pytest.approx(2_000 / usual_s), "a thousand called, a thousand more may be"
@@ -96,6 +100,26 @@ def test_fans_whom_no_ticket_reaches_poll_only_to_show_that_they_are_there() -> 
         assert behind == pytest.approx(1_000_000 / (liveness_s * KNOWN["poll_share"]))
     first = polls(1_000_000, tickets=800_000, polls_per_s=100, liveness_s=600)
     assert first == pytest.approx((1_000 / usual_s) + (999_000 / (600 * KNOWN["poll_share"]))), "the rest share 100/s"
+
+
+def test_in_a_long_line_all_but_the_first_read_the_public_line_and_poll_as_a_heartbeat() -> None:
+    def per_s(**sale: Any) -> Mapping[str, float]:
+        given: dict[str, Any] = {"fans": 100_000, "tickets": 1_600, "liveness_s": 240, "streams_per_fan": 0.5, **sale}
+        return plan_sale(Sale(**given), KNOWN).moments[1].per_s
+
+    share, rate_per_s = KNOWN["poll_share"], Sale(100_000, 1_600).rate_per_s
+    in_line = per_s(polls_per_s=100)
+    read_s = 100_000 / 1_000
+    near = 100 + (2 * read_s + 10) * rate_per_s
+    heartbeats = (100_000 - near) / (360 * share)
+    assert in_line["status"] == pytest.approx(near / (10 * share) + heartbeats)
+    assert in_line["read"] == pytest.approx(50_000 / read_s)
+    assert in_line["line"] == 1, "of a cache"
+    assert per_s(polls_per_s=100, cached=False)["line"] == in_line["read"]
+    assert per_s(fans=2_000)["read"] == pytest.approx(1_000 / 4)
+    assert per_s()["status"] < per_s(reads_line=False)["status"]
+    grown, shorter = per_s(polls_per_s=2_000), per_s(fans=20_000, polls_per_s=2_000)
+    assert grown["status"] >= shorter["status"], "it was shorter on its way"
 
 
 def test_a_sale_of_general_admission_reads_no_seats_and_a_line_that_opens_early_waits_longer() -> None:
@@ -115,7 +139,7 @@ def test_the_plan_names_the_reason_for_each_number_of_processes() -> None:
     assert set(decisions(fans=1000).values()) == {(2, "two, so that one may fail")}
     assert decisions(fans=1_000_000, window_ms=10_000)["notifier"] == (50, "open streams")
     assert decisions(fans=1_000_000, window_ms=50)["notifier"][1] == "processor"
-    long_sale = decisions(fans=50_000_000, first_minute=0.0001, streams_per_fan=0, minutes=600)
+    long_sale = decisions(fans=50_000_000, first_minute=0.0001, streams_per_fan=0, minutes=600, reads_line=False)
     assert long_sale["queue"] == (-(-long_sale["gateway"][0] // 64), "batches of the gateways")
 
 
