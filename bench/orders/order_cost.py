@@ -11,7 +11,7 @@ from typing import Any
 from bench.harness.cpu import cpu_s
 from bench.harness.measurement import US_PER_S, CheckFailed, Claim, Effort, Figures, Finding
 from bench.harness.testbed import Testbed, Trial
-from services.orders.checkout.create_order import OrderDraft, OrderWriter
+from services.orders.checkout.checkout import OrderDraft, OrderWriter
 from services.orders.checkout.requests import NewOrder
 from services.orders.pricing.calculator import price
 from services.orders.providers.provider import ChargeRequest, ProviderCharge

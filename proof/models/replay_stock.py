@@ -18,7 +18,7 @@ from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.client import HoldGranted, RedisStock
 from services.inventory.redis_stock.rebuild import raise_epoch, rebuild
 from services.inventory.reservations import payment
-from services.inventory.reservations.expiry import expire_overdue, resolve_due, sync_redis
+from services.inventory.reservations.expiry import expire_overdue, resolve_due
 from services.inventory.reservations.repository import (
     BEGIN_FENCED,
     WriteConflict,
@@ -181,7 +181,7 @@ class RealStock:
                 if row.is_live:
                     self.held.add(fan)
                 else:
-                    await sync_redis(SteppedRedis(state.redis_stock, actor, "follow"), EVENT, [row])
+                    await SteppedRedis(state.redis_stock, actor, "follow").follow(EVENT, [row])
                 return
         hold = _hold_insert(request, reply)
         await actor.stop("open hold")

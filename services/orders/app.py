@@ -17,8 +17,7 @@ from services.orders.api.payment_webhooks import PAYMENT_WEBHOOKS
 from services.orders.api.read_order import READ_ORDER
 from services.orders.auth import CustomerAuthenticator
 from services.orders.checkout.background_share import REFRESH_S, BackgroundShare
-from services.orders.checkout.checkout import Checkout
-from services.orders.checkout.create_order import OrderWriter
+from services.orders.checkout.checkout import Checkout, OrderWriter
 from services.orders.checks import own_checks
 from services.orders.mail import reminders, smtp
 from services.orders.mail.addresses import check_address
@@ -26,8 +25,7 @@ from services.orders.mail.compose import MailComposer
 from services.orders.mail.dispatcher import MailDispatcher
 from services.orders.mail.smtp import MailServer
 from services.orders.mail_settings import server_of
-from services.orders.pricing.quote import Quoter
-from services.orders.pricing.rules_cache import PriceRulesCache
+from services.orders.pricing.quote import PriceRulesCache, Quoter
 from services.orders.providers import open_providers
 from services.orders.reports.flow import OrdersFlows
 from services.orders.requests import event_refund
@@ -186,7 +184,7 @@ async def _open(
             store=store, inventory=inventory, writer=writer, worker=worker, providers=providers,
             capture=settings.captures_at_once,
             background_share=background_share,
-            quoter=Quoter(price_rules, wrong_codes, AddressGuessLimiter(shared_by=settings.processes), providers),
+            quoter=Quoter(price_rules, wrong_codes, AddressGuessLimiter(shared_by=settings.processes)),
             order_token_keys=settings.order_token_keys, customer_keys=settings.customer_keys,
             check_address=partial(check_address, mail_server),
         ),

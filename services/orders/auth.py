@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from services.orders.model.order import Order
+from services.orders.model.references import Customer
 from services.orders.problems import UnknownOrder
-from services.orders.store.customers import Customer
 from shared.errors.problems import BadCredential, NoCredential
 from shared.routes import EVENT_ID, REFERENCE
 from shared.runtime.clock import now_s

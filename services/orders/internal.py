@@ -4,13 +4,13 @@ from pydantic import ValidationError
 
 from services.orders.api.orders import offered_providers
 from services.orders.checkout.requests import QuoteRequest
+from services.orders.model.references import Customer
 from services.orders.model.view import order_frame, order_view
 from services.orders.pricing.calculator import all_in
 from services.orders.pricing.quote import quote_body
 from services.orders.problems import AmountNotPayable, PromoCodeNotValid, UnknownOrder
 from services.orders.requests.refund import refund_oversold
 from services.orders.state import State
-from services.orders.store.customers import Customer
 from services.orders.store.payment_status import payment_statuses
 from services.orders.store.store import read_many
 from shared.contracts.orders import (

@@ -8,7 +8,7 @@ from services.orders.auth import CustomerAuthenticator
 from services.orders.checkout.background_share import BackgroundShare
 from services.orders.checkout.checkout import Checkout
 from services.orders.mail.smtp import MailServer
-from services.orders.pricing.rules_cache import PriceRulesCache
+from services.orders.pricing.quote import PriceRulesCache
 from services.orders.providers.provider import Provider
 from services.orders.reports.flow import OrdersFlows
 from services.orders.settings import Settings

@@ -1,11 +1,12 @@
-"""The currencies that a fan can pay in: the active ones of ISO 4217, without funds, metals and codes for testing.
+"""The currencies that a fan can pay in: the active ones of ISO 4217, without funds, metals and codes for testing; and
+amounts of them in parts, exact and as card networks take them.
 
 A line has the code, how many digits of an amount are minor units, and the name. Everything that writes or reads an
 amount takes the digits from here. The build of the pages (`web/build.mjs`) reads the same lines: browsers have digits
 of their own, which differ from what is charged.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -198,3 +199,27 @@ def digits(code: str) -> int:
 def rounded_to(code: str) -> int:
     """Minor units to which a part of a price is rounded. Of three digits card networks take the last only as 0."""
     return ROUNDED_TO.get(code, 10 if digits(code) == THREE_DIGITS else 1)
+
+
+def step_of(currency: str, *amounts_minor: int) -> int:
+    """Minor units to which parts of these amounts are rounded."""
+    step = rounded_to(currency)
+    return 1 if any(minor % step for minor in amounts_minor) else step
+
+
+def split(amount_minor: int, weights: Sequence[int], step: int = 1) -> list[int]:
+    """Splits an amount in proportion to the weights; the parts sum to it exactly (largest remainder method, the first
+    of equal remainders), and are multiples of the step if the amount is one. With equal weights it splits a line into
+    its tickets.
+    """
+    if step > 1 and amount_minor % step == 0:
+        return [part * step for part in split(amount_minor // step, weights)]
+    whole = sum(weights)
+    if not whole:
+        assert amount_minor == 0, "an amount needs a weight above 0 to be split over"
+        return [0] * len(weights)
+    parts = [amount_minor * weight // whole for weight in weights]
+    largest = sorted(range(len(weights)), key=lambda n: -(amount_minor * weights[n] % whole))
+    for n in largest[: amount_minor - sum(parts)]:
+        parts[n] += 1
+    return parts

@@ -1,10 +1,10 @@
 """The order of the notifier's tests, as orders itself writes it."""
 
-from services.orders.checkout.create_order import OrderDraft
+from services.orders.checkout.checkout import OrderDraft
 from services.orders.checkout.requests import NewOrder
+from services.orders.model.references import owner_id
 from services.orders.pricing.calculator import price
 from services.orders.state import State
-from services.orders.store.customers import owner_id
 from shared.contracts.inventory import Reservation, ReservedItem
 from shared.contracts.prices import PriceRules
 from shared.runtime.clock import now_ms

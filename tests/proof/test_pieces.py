@@ -31,7 +31,7 @@ def test_what_a_piece_covers_exists() -> None:
     ("changed", "expected"),
     [
         (["README.md"], set()),
-        (["services/orders/checkout/create_order.py"], {"types", "plans", "upgrades", "models", "swarm", "variations"}),
+        (["services/orders/checkout/checkout.py"], {"types", "plans", "upgrades", "models", "swarm", "variations"}),
         (["web/fans/hall/hall.js"], {"browser", "clicks", "guards"}),
         (["deploy/nginx.conf"], {"drills", "installing", "variations"}),
     ],

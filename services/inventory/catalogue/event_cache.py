@@ -29,9 +29,11 @@ class EventCache:
         return layout
 
     def limits_customers(self, event_id: str) -> bool:
-        """Whether the event has a limit per customer, as far as is known here."""
-        layout = self._layouts.get(event_id)
-        return layout is None or layout.limits_customers
+        """Whether the event has a limit that counts a customer's tickets or orders over all their holders, as far as is
+        known here.
+        """
+        e = self._layouts.get(event_id)
+        return e is None or any((e.tickets_per_customer, e.open_orders_per_customer, e.tour_tickets_per_customer))
 
     def layouts(self) -> list[Layout]:
         return list(self._layouts.values())

@@ -186,11 +186,6 @@ class Layout:
         """The ids of the sections that have a map."""
         return [section_id for section_id, section in self.sections.items() if section.kind == "seated"]
 
-    @property
-    def limits_customers(self) -> bool:
-        """Whether it has a limit that counts a customer's tickets or orders over all their holders."""
-        return any((self.tickets_per_customer, self.open_orders_per_customer, self.tour_tickets_per_customer))
-
     @cached_property
     def map_order(self) -> tuple[tuple[str, int], ...]:
         """The sections that have a map, with their seats, in the order in which a hall's seats are counted: it does not

@@ -6,6 +6,7 @@ PostgreSQL do nothing while Redis is not ready, because a rebuild reads the same
 
 import importlib.resources
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -21,7 +22,7 @@ from shared.concurrency.group_commit import chunks
 from shared.process.clock_offsets import Clocks
 from shared.redis.client import REDIS_AWAY, Redis
 from shared.redis.scripts import Argument, Script, reply_status
-from shared.runtime.logging import get_logger
+from shared.runtime.logging import get_logger, sale_log
 
 log = get_logger("onsale.inventory")
 NEW_HOLD_DUE_MS = 5_000
@@ -126,6 +127,22 @@ class RedisStock:
     async def begin_payment(self, event_id: str, untils: Iterable[tuple[str, int]]) -> None:
         if flat := [part for pair in untils for part in pair]:
             await self.call("begin_payment", event_id, ids_and_untils=flat)
+
+    async def follow(self, event_id: str, records: Sequence[ReservationRow]) -> None:
+        """Makes these reservations as PostgreSQL has them."""
+        by_status = defaultdict[str, list[ReservationRow]](list)
+        for record in records:
+            by_status[record.status].append(record)
+        if sale_log.on:
+            for status, some in by_status.items():
+                sale_log.write("sale.seats", event_id=event_id, status=status, reservations_n=len(some))
+        if pending := by_status.pop("pending_payment", []):
+            untils = [(r.reservation_id, r.reserved_until_ms) for r in pending]
+            await self.extend(event_id, untils, grace_ms=pending[0].grace_s * 1000)
+        paying = by_status.pop("paying", [])
+        await self.begin_payment(event_id, [(r.reservation_id, r.reserved_until_ms) for r in paying])
+        await self.confirm(event_id, [r.reservation_id for r in by_status.pop("confirmed", [])])
+        await self.release(event_id, [r.reservation_id for ended in by_status.values() for r in ended])
 
     async def confirm(self, event_id: str, reservation_ids: Iterable[str]) -> None:
         await self._end(event_id, reservation_ids, mark="s")

@@ -5,7 +5,6 @@ something else, which Redis then takes over. A hold has expired only if every cl
 this process'.
 """
 
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Literal
 
@@ -15,10 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.inventory.metrics import HOLD_ENDED_LATE, HOLDS_ENDED
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.events import event_body
-from services.inventory.reservations.repository import ReservationRow, read_reservations
+from services.inventory.reservations.repository import read_reservations
 from shared.messaging.outbox import wake_relay
 from shared.postgres.engine import statement
-from shared.runtime.logging import sale_log
 
 ReleaseReason = Literal["deadline", "scan", "cancelled", "operator", "release-all", "leaving", "order", "orders-gone"]
 
@@ -98,7 +96,7 @@ async def resolve_due(
         async with db.connect() as connection:
             known = await read_reservations(connection, [(event_id, r) for r in rest if r not in tombstones])
         expired += tombstones
-        await sync_redis(redis_stock, event_id, list(known.values()))
+        await redis_stock.follow(event_id, list(known.values()))
     await redis_stock.release(event_id, expired)
     return bool(expired)
 
@@ -114,20 +112,3 @@ async def expire_overdue(
             ids = await _expire(connection, redis_stock, event_id, ids, now_ms=now_ms, reason="scan")
     await redis_stock.release(event_id, ids)
     return len(ids)
-
-
-async def sync_redis(redis_stock: RedisStock, event_id: str, records: Sequence[ReservationRow]) -> None:
-    """Updates Redis to the state of these reservations in PostgreSQL."""
-    if sale_log.on:
-        for status, count in Counter(record.status for record in records).items():
-            sale_log.write("sale.seats", event_id=event_id, status=status, reservations_n=count)
-    by_status = defaultdict[str, list[ReservationRow]](list)
-    for record in records:
-        by_status[record.status].append(record)
-    if pending := by_status.pop("pending_payment", []):
-        untils = [(r.reservation_id, r.reserved_until_ms) for r in pending]
-        await redis_stock.extend(event_id, untils, grace_ms=pending[0].grace_s * 1000)
-    paying = by_status.pop("paying", [])
-    await redis_stock.begin_payment(event_id, [(r.reservation_id, r.reserved_until_ms) for r in paying])
-    await redis_stock.confirm(event_id, [r.reservation_id for r in by_status.pop("confirmed", [])])
-    await redis_stock.release(event_id, [r.reservation_id for ended in by_status.values() for r in ended])

@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.events import ReservationEvent, emit, event_body
-from services.inventory.reservations.expiry import ReleaseReason, release_stock, sync_redis
+from services.inventory.reservations.expiry import ReleaseReason, release_stock
 from services.inventory.reservations.repository import (
     COMMITTED,
     Key,
@@ -260,7 +260,7 @@ class Payments:
         with self._redis_stock.follows(record.event_id for record in moved.values()):
             for event_id, records in _by_event(moved).items():
                 followed = [r for r in records if r.reservation_id not in taken_again]
-                await sync_redis(self._redis_stock, event_id, followed)
+                await self._redis_stock.follow(event_id, followed)
                 for record in records:
                     if record.reservation_id in taken_again:
                         await self._redis_stock.reacquire(

@@ -22,7 +22,7 @@ from services.inventory.catalogue.layout import Layout
 from services.inventory.metrics import DRIFT, HOLD_OUTCOMES
 from services.inventory.problems import NoAdjacentSeats, SeatsTaken
 from services.inventory.redis_stock.client import LIVE_UNLIMITED_MAX, HoldDenied, HoldGranted, RedisStock
-from services.inventory.reservations.expiry import resolve_due, sync_redis
+from services.inventory.reservations.expiry import resolve_due
 from services.inventory.reservations.repository import (
     HoldInsert,
     ReservationRow,
@@ -216,7 +216,7 @@ class ReservationBatcher:
                     ended.append(row)
                     anew += [] if is_own else [attempt]
         if ended:
-            await sync_redis(self._redis_stock, self._event_id, ended)
+            await self._redis_stock.follow(self._event_id, ended)
             await self._hold(anew)
             for attempt in anew:
                 reply = attempt.reply

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import AwareDatetime
 
 from services.orders.api.orders import IdempotencyKey
-from services.orders.checkout.card_numbers import refuse_card_numbers
+from services.orders.checkout.requests import refuse_card_numbers
 from services.orders.model.order import Order
 from services.orders.model.refund_plan import RefundSelection
 from services.orders.problems import UnknownOrder

@@ -20,7 +20,7 @@ from services.orders.pricing.quote import quote_body
 from services.orders.problems import UnknownOrder
 from services.orders.requests.payment import extend_payment, request_cancel, retry_payment
 from services.orders.state import State, state_of
-from services.orders.store.customers import references_of
+from services.orders.store.search import references_of
 from services.orders.store.store import read_many
 from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.contracts.orders import OrderView, ProviderAnswer, QuoteAnswer

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from services.orders.checkout import background_share
 from services.orders.checkout.background_share import BackgroundShare
 from services.orders.pricing import admin as pricing
-from services.orders.pricing.chargeable import require_chargeable
-from services.orders.pricing.rules_cache import PriceRulesCache
+from services.orders.pricing.calculator import require_chargeable
+from services.orders.pricing.quote import PriceRulesCache
 from services.orders.problems import RehearsalNeedsSandbox
 from services.orders.providers.provider import Provider
 from services.orders.tickets import show

@@ -8,8 +8,7 @@ that an order has, so nobody else learns anything; a repeated request sends noth
 from sqlalchemy import func, insert, update
 
 from services.orders.mail.smtp import MailServer
-from services.orders.model.order import Order
-from services.orders.model.states import SOLD_STATUSES
+from services.orders.model.order import SOLD_STATUSES, Order
 from services.orders.model.update import OrderUpdate
 from services.orders.problems import AddressChangeRefused, EmailLikelyMistyped
 from services.orders.store.store import OrderStore

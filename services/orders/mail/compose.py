@@ -13,9 +13,8 @@ from services.orders.mail.recipient_limits import Budget
 from services.orders.mail.reminders import LEAD_S, has_opted_out, unsubscribe_token
 from services.orders.mail.templates import EmailContent, HoldKind, OrderKind
 from services.orders.mail_settings import parse_sender
-from services.orders.model.order import Order
+from services.orders.model.order import SOLD_STATUSES, Order
 from services.orders.model.references import customer_key
-from services.orders.model.states import SOLD_STATUSES
 from services.orders.settings import Settings
 from services.orders.steps.inventory_client import InventoryBatcher
 from services.orders.store.store import OrderStore

@@ -12,11 +12,10 @@ from datetime import timedelta
 from sqlalchemy import exists, select
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders.model.references import customer_key
+from services.orders.model.references import Customer, customer_key, owner_id
 from services.orders.problems import MailDisabled
 from services.orders.settings import Settings
 from services.orders.steps.inventory_client import InventoryBatcher
-from services.orders.store.customers import Customer, owner_id
 from services.orders.tables import mail, mail_opt_out
 from shared.contracts.inventory import Reservation
 from shared.errors.problems import HoldExpired, NotFound, Problem, UnknownReservation

@@ -5,8 +5,7 @@ Each step may run again after a crash anywhere in it; there is nothing to resume
 
 from typing import Literal
 
-from services.orders.model.order import MISMATCH, Order
-from services.orders.model.states import LIVE_STATUSES, SALE_STATUSES, SOLD_STATUSES
+from services.orders.model.order import LIVE_STATUSES, MISMATCH, SALE_STATUSES, SOLD_STATUSES, Order
 
 CAPTURES_MAX = 3  # failed captures before the authorisation and the sale are given up
 DISPUTED, DISPUTE_LOST, DISPUTE_WON = "disputed", "dispute-lost", "dispute-won"  # why an order is in review

@@ -1,4 +1,10 @@
-"""Ids derived from a request, so that a retry finds the same again: order references and customer keys."""
+"""Ids that follow from what they name, so that a retry finds the same again: of orders, tickets, charges and customers.
+
+An order remembers its owner as `event_id:holder`, its owner id; a signed-in user is the same holder at every event.
+"""
+
+import hashlib
+from typing import NamedTuple
 
 from shared.rules.email_addresses import normalize_email
 from shared.security.tokens import Keyring, b64
@@ -26,3 +32,30 @@ def customer_key(keys: Keyring, email: str) -> str:
     for an invalid or disguised address.
     """
     return b64(keys.mac("customer", normalize_email(email)))
+
+
+def ticket_id(reference: str, line_no: int, n: int) -> str:
+    """60 bits derived from the ticket's place in its order; it is no secret."""
+    return readable_code(hashlib.sha256(f"ticket:{reference}:{line_no}:{n}".encode()).digest())
+
+
+def provider_key(reference: str, n: int) -> str:
+    """The key of the n-th attempt at its provider."""
+    return f"{reference}:{n}"
+
+
+def owner_id(event_id: str, holder: str) -> str:
+    """The owner id of an order: one holder at one event."""
+    return f"{event_id}:{holder}"
+
+
+class Customer(NamedTuple):
+    """Who buys: a holder at one event or, without an event, a signed-in user."""
+
+    event_id: str | None
+    holder: str
+
+    def owns(self, owner: str) -> bool:
+        """Whether an order with this owner id is this customer's."""
+        event_id, _, holder = owner.partition(":")
+        return holder == self.holder and self.event_id in (None, event_id)

@@ -1,4 +1,4 @@
-"""Plans refunds from the order alone: how much money, and which tickets.
+"""Plans refunds from the order alone: how much money, and which tickets; and what may be decided about an order.
 
 A refund is a row with an idempotency key first, then a call to the provider, then a money entry.
 """
@@ -6,12 +6,11 @@ A refund is a row with an idempotency key first, then a call to the provider, th
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from services.orders.model.amounts import split, step_of
 from services.orders.model.order import Charge, Order, OrderLine, Refund
 from services.orders.problems import RefundRefused
-from shared.rules.currencies import rounded_to
+from shared.rules.currencies import rounded_to, split, step_of
 
 OUTSIDE = "outside"  # reason of refunds that were made at the provider itself
 OVERSELL = "oversell"  # requester and reason of refunds of oversold tickets
@@ -149,3 +148,17 @@ def status_after(order: Order, refund: Refund) -> str | None:
     waiting = sum(r.amount_minor for r in order.refunds if r.charge_ref == order.charge_ref and r.id != refund.id)
     status = status_by_balance(order, waiting_minor=waiting)
     return status if status != order.status else None
+
+
+Decision = Literal["confirm", "refund", "expire"]  # of an operator, about an order in review
+
+
+def allowed_decisions(order: Order) -> frozenset[str]:
+    """What an operator may decide about this order now; none unless the order is in review and undecided."""
+    if order.status != "review" or order.review_decision:
+        return frozenset()
+    if order.was_sold:
+        return frozenset({"confirm", "refund"} if refundable_minor(order) or order.has_tickets else {"confirm"})
+    if not order.unmatched_charges:
+        return frozenset({"expire"})
+    return frozenset({"confirm", "refund"} if order.matching_charge() else {"refund"})

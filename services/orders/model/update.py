@@ -9,12 +9,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
 
-from services.orders.model.journal import Journal, ended, opened, tried
 from services.orders.model.next_step import DISPUTE_LOST, DISPUTE_WON, DISPUTED, REFUNDED_OUTSIDE
-from services.orders.model.order import MISMATCH, Attempt, Charge, Order, OrderLine, Refund
+from services.orders.model.order import (
+    LIVE_STATUSES,
+    MISMATCH,
+    SALE_STATUSES,
+    Attempt,
+    Charge,
+    Journal,
+    Order,
+    OrderLine,
+    Refund,
+    attempt_after,
+    can_become,
+    ended,
+    opened,
+    tried,
+)
 from services.orders.model.refund_plan import OUTSIDE, outside_refund_row, refund_row, tickets_left
 from services.orders.model.refund_plan import Ticket as TicketsOfLine
-from services.orders.model.states import LIVE_STATUSES, SALE_STATUSES, attempt_after, can_become
 from services.orders.providers.provider import ProviderCharge
 from shared.contracts.events import Event
 

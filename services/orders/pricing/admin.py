@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Select, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from services.orders.pricing.chargeable import TicketPrice, refusals, require_code_in_steps
+from services.orders.pricing.calculator import TicketPrice, refusals, require_code_in_steps
 from services.orders.pricing.tables import event_price, promo_code, promo_redemption
 from services.orders.problems import UnknownPromoCode
 from services.orders.providers.provider import Provider

@@ -5,19 +5,29 @@ What a ticket line bears of all of them is its `paid_minor`; these sum to the to
 
 In a currency of three digits what changes the total is rounded to ten minor units, and so are its parts: card networks
 take the last digit only as 0. Where a price is no such multiple itself, nothing is to be gained: the unit is kept.
+
+Amounts that a configured provider can never charge are found when an event file or a promo code is applied, and at the
+latest in the quote, so that no fan learns it at the last step. An amount of 0 is never charged, and always allowed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from operator import add, sub
+from typing import NamedTuple
 
-from services.orders.model.amounts import split, step_of
 from services.orders.model.order import Adjustment, AdjustmentKind, OrderLine
+from services.orders.problems import AmountNotPayable
+from services.orders.providers.provider import ChargeLimits, Provider
+from shared.contracts.event_file import EventFile, SeatedSection
 from shared.contracts.inventory import ReservedItem as Reserved
 from shared.contracts.prices import Fee, PriceRules, Tax
+from shared.errors.problems import InvalidRequest
+from shared.rules.currencies import split, step_of
+from shared.rules.money import format_money
 
 HUNDRED_PERCENT = 100_000  # thousandths of a percent
+NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,3 +129,80 @@ def _adjustment(
 ) -> Adjustment:
     percent = None if rule.percent is None else f"{rule.percent.normalize():f}"
     return Adjustment(kind=kind, name=rule.name, percent=percent, amount_minor=amount_minor, included=included)
+
+
+class TicketPrice(NamedTuple):
+    """A ticket that is for sale, and how a refusal names it."""
+
+    field: str
+    price_minor: int
+    fee_minor: int = 0
+
+
+def refusals(
+    tickets: Iterable[TicketPrice], rules: PriceRules, currency: str, providers: Mapping[str, Provider]
+) -> list[str]:
+    """One sentence for each price and fee that one of the providers can never charge."""
+    found = []
+    for name, provider in providers.items():
+        refused = _refused(tickets, rules, currency, provider.limits(currency))
+        found += [f"{field}: {name} cannot charge it: {why}." for field, why in refused]
+    return found
+
+
+def require_chargeable(file: EventFile, providers: Mapping[str, Provider]) -> None:
+    """Raises `InvalidRequest`."""
+    rules = PriceRules(fees=file.fees, taxes=file.taxes)
+    if found := refusals(list(_tickets(file)), rules, file.currency, providers):
+        more = f" And {len(found) - NAMED_MAX} more." if len(found) > NAMED_MAX else ""
+        raise InvalidRequest(" ".join(found[:NAMED_MAX]) + more)
+
+
+def require_code_in_steps(amount_minor: int | None, currency: str, providers: Mapping[str, Provider]) -> None:
+    """What a code takes off must leave an amount that can be charged. Raises `InvalidRequest`."""
+    for name, provider in providers.items():
+        step = provider.limits(currency).step_minor
+        if (amount_minor or 0) % step:
+            off = format_money(amount_minor or 0, currency)
+            raise InvalidRequest(
+                f"amount_minor: {off} is no multiple of {format_money(step, currency)}, as {name} needs."
+            )
+
+
+def require_payable(
+    amount_minor: int, currency: str, providers: Mapping[str, Provider], *, by: Provider | None = None
+) -> None:
+    """Raises `AmountNotPayable` if no provider takes the amount, or the one that the fan chose does not."""
+    if not amount_minor or (by is not None and by.limits(currency).refusal(amount_minor, currency) is None):
+        return
+    refused = [provider.limits(currency).refusal(amount_minor, currency) for provider in providers.values()]
+    if all(refused):
+        raise AmountNotPayable(f"The total cannot be paid here: {refused[0]}. Change the tickets or the promo code.")
+    if by is not None:
+        why = by.limits(currency).refusal(amount_minor, currency)
+        raise AmountNotPayable(f"{by.name} cannot charge the total: {why}. Choose another way to pay.")
+
+
+def _refused(
+    tickets: Iterable[TicketPrice], rules: PriceRules, currency: str, limits: ChargeLimits
+) -> Iterator[tuple[str, str]]:
+    step = limits.step_minor
+    in_steps = f"is no multiple of {format_money(step, currency)}"
+    for n, fee in enumerate(rules.fees):
+        if (fee.amount_minor or 0) % step:
+            yield f"fees.{n}.amount_minor", f"{format_money(fee.amount_minor or 0, currency)} {in_steps}"
+    for ticket in tickets:
+        parts = {"price_minor": ticket.price_minor, "fee_minor": ticket.fee_minor}
+        wrong = {name: minor for name, minor in parts.items() if minor % step}
+        yield from ((f"{ticket.field}.{name}", f"{format_money(n, currency)} {in_steps}") for name, n in wrong.items())
+        total = all_in(rules, [(ticket.price_minor + ticket.fee_minor, 1)], currency)
+        if total and not wrong and (why := limits.refusal(total, currency)):
+            yield ticket.field, f"one ticket with all fees and taxes: {why}"
+
+
+def _tickets(file: EventFile) -> Iterator[TicketPrice]:
+    for n, section in enumerate(file.sections):
+        field = f"sections.{n}"
+        yield TicketPrice(field, section.price_minor, section.fee_minor)
+        for m, level in enumerate(section.price_levels if isinstance(section, SeatedSection) else ()):
+            yield TicketPrice(f"{field}.price_levels.{m}", level.price_minor, level.fee_minor)

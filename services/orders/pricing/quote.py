@@ -1,22 +1,87 @@
 """Quotes: the price of a reservation with fees, taxes and a promo code if there is one. A quote changes nothing.
 
-An order is priced by the same code, compared with the price the fan was shown, and charged.
+An order is priced by the same code, compared with the price the fan was shown, and charged. An event's fees and
+taxes are cached for a second, which does no harm: an order at another price than its fan was shown is refused. Promo
+codes are read as they are now. Concurrent reads share one statement.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+from cachetools import TTLCache
+from sqlalchemy import select
 
 from services.orders.model.view import adjustment_view, line_view
+from services.orders.pricing import promo_codes
 from services.orders.pricing.calculator import Discount, Quote, price
-from services.orders.pricing.chargeable import require_payable
-from services.orders.pricing.promo_codes import MESSAGES, Redemption, RejectionReason, validate
-from services.orders.pricing.rules_cache import PriceRulesCache
+from services.orders.pricing.promo_codes import MESSAGES, PromoCode, Redemption, RejectionReason, validate
+from services.orders.pricing.tables import event_price
 from services.orders.problems import PromoCodeNotValid
-from services.orders.providers.provider import Provider
+from shared.concurrency.group_commit import GroupCommit
 from shared.contracts.fields import code_key
 from shared.contracts.inventory import Reservation
+from shared.contracts.prices import PriceRules
+from shared.postgres.engine import AsyncEngine
 from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
+
+RULES_TTL_S = 1.0
+EVENTS_MAX = 1_000
+BATCH_MAX = 200
+WAITING_MAX = 5000
+
+
+class EventRules(NamedTuple):
+    """An event's fees and taxes, and the currency that they are rounded in."""
+
+    rules: PriceRules
+    currency: str
+
+
+NO_RULES = EventRules(PriceRules(), "")
+
+
+class PriceRulesCache:
+    """`db` must commit each statement by itself."""
+
+    def __init__(self, db: AsyncEngine) -> None:
+        self._db = db
+        self._cache: TTLCache[str, EventRules] = TTLCache(EVENTS_MAX, RULES_TTL_S)
+        self._rules: GroupCommit[str, EventRules] = GroupCommit(
+            self._read_rules, name="orders-rules", batch_max=BATCH_MAX, waiting_max=WAITING_MAX
+        )
+        self._codes: GroupCommit[Redemption, PromoCode | None] = GroupCommit(
+            self._read_codes, name="orders-promo", batch_max=BATCH_MAX, waiting_max=WAITING_MAX
+        )
+
+    async def close(self) -> None:
+        await self._rules.close()
+        await self._codes.close()
+
+    async def rules(self, event_id: str) -> EventRules:
+        """The event's rules; no fees and taxes for an event without an event file."""
+        return self._cache.get(event_id) or await self._rules.submit(event_id)
+
+    def invalidate(self, event_id: str) -> None:
+        """Drops the event's rules from the cache, because an operator changed them."""
+        self._cache.pop(event_id, None)
+
+    async def code(self, redemption: Redemption) -> PromoCode | None:
+        return await self._codes.submit(redemption)
+
+    async def _read_rules(self, event_ids: list[str]) -> Sequence[EventRules]:
+        columns = event_price.c
+        query = select(columns.event_id, columns.rules, columns.currency).where(columns.event_id.in_(set(event_ids)))
+        async with self._db.connect() as connection:
+            rows = await connection.execute(query)
+            found = {row.event_id: EventRules(PriceRules.model_validate(row.rules), row.currency) for row in rows}
+        answers = [found.get(event_id, NO_RULES) for event_id in event_ids]
+        self._cache.update(zip(event_ids, answers, strict=True))
+        return answers
+
+    async def _read_codes(self, redemptions: list[Redemption]) -> Sequence[PromoCode | None]:
+        async with self._db.connect() as connection:
+            return await promo_codes.read(connection, redemptions)
 
 
 @dataclass(slots=True)
@@ -26,18 +91,15 @@ class Quoter:
     prices: PriceRulesCache
     guesses: GuessLimiter
     guesses_of_addresses: AddressGuessLimiter
-    providers: Mapping[str, Provider]
 
     async def quote(
         self, owner: str, reservation: Reservation, code: str | None, customer_key: str = "", *, address: str | None
     ) -> Quote:
-        """Raises `PromoCodeNotValid`, `TooManyWrongCodes`, `AmountNotPayable`."""
+        """Raises `PromoCodeNotValid`, `TooManyWrongCodes`."""
         rules, _ = await self.prices.rules(reservation.event_id)
         redemption = Redemption(reservation.event_id, code_key(code), customer_key) if code is not None else None
         discount = await self._discount(owner, reservation, redemption, address) if redemption is not None else None
-        quote = price(reservation.lines, rules, discount, currency=reservation.currency)
-        require_payable(quote, reservation.currency, self.providers)
-        return quote
+        return price(reservation.lines, rules, discount, currency=reservation.currency)
 
     async def _discount(
         self, owner: str, reservation: Reservation, redemption: Redemption, address: str | None

@@ -7,9 +7,8 @@ from typing import Any
 
 from sqlalchemy import func, update
 
-from services.orders.model.decisions import Decision, allowed_decisions
 from services.orders.model.order import Order
-from services.orders.model.refund_plan import RefundSelection
+from services.orders.model.refund_plan import Decision, RefundSelection, allowed_decisions
 from services.orders.model.update import OrderUpdate
 from services.orders.problems import DecisionNotAllowed
 from services.orders.requests.payment import request_cancel

@@ -1,16 +1,14 @@
 """What the buyer of an unpaid order may ask for: another attempt to pay, more time, or its end."""
 
 from services.orders.checkout.checkout import check_payment
-from services.orders.checkout.fingerprint import fingerprint_of, key_in_flight
-from services.orders.checkout.requests import NewPayment
-from services.orders.model.order import Attempt, Order
-from services.orders.model.states import LIVE_STATUSES
+from services.orders.checkout.requests import NewPayment, fingerprint_of, key_in_flight
+from services.orders.model.order import LIVE_STATUSES, Attempt, Order
+from services.orders.model.references import provider_key
 from services.orders.model.update import OrderUpdate
-from services.orders.pricing.chargeable import require_payable_by
+from services.orders.pricing.calculator import require_payable
 from services.orders.problems import OrderNotPending
 from services.orders.providers.provider import Provider
 from services.orders.steps.inventory_client import InventoryBatcher, payment_step
-from services.orders.store.rows import provider_key
 from services.orders.store.store import OrderStore
 from shared.errors.problems import (
     AlreadyExtended,
@@ -34,7 +32,8 @@ async def retry_payment(
     """
     fingerprint = fingerprint_of(request).hex()
     check_payment(providers, request.payment)
-    require_payable_by(providers[request.payment.provider], order.total_minor, order.currency)
+    provider = providers[request.payment.provider]
+    require_payable(order.total_minor, order.currency, providers, by=provider)
     hashed, payment = key_hash(key).hex(), request.payment
 
     async def decide(_: AsyncConnection, order: Order) -> OrderUpdate | None:

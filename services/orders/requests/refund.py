@@ -11,10 +11,8 @@ from typing import Literal
 
 from sqlalchemy import select
 
-from services.orders.model.journal import command_id
-from services.orders.model.order import Order
+from services.orders.model.order import SALE_STATUSES, SOLD_STATUSES, Order, command_id
 from services.orders.model.refund_plan import OVERSELL, RefundSelection, plan, refund_row_of_plan
-from services.orders.model.states import SALE_STATUSES, SOLD_STATUSES
 from services.orders.model.update import OrderUpdate
 from services.orders.problems import RefundRefused
 from services.orders.store.store import OrderStore

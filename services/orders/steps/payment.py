@@ -9,9 +9,8 @@ from typing import Final
 
 from services.orders.metrics import REVIEWS
 from services.orders.model.next_step import CAPTURES_MAX
-from services.orders.model.order import Attempt, Order
+from services.orders.model.order import LIVE_STATUSES, Attempt, Order
 from services.orders.model.refund_plan import OUTSIDE
-from services.orders.model.states import LIVE_STATUSES
 from services.orders.model.update import OrderUpdate
 from services.orders.providers.provider import (
     AlreadySucceeded,

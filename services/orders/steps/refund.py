@@ -4,10 +4,8 @@ A provider that fails is called again with the same key; one that rejects a refu
 """
 
 from services.orders.metrics import ORDERS, REVIEWS
-from services.orders.model.journal import place_of
-from services.orders.model.order import Order, Refund, TicketReturn
+from services.orders.model.order import SOLD_STATUSES, Order, Refund, TicketReturn, place_of
 from services.orders.model.refund_plan import OVERSELL, status_after, status_by_balance
-from services.orders.model.states import SOLD_STATUSES
 from services.orders.model.update import OrderUpdate
 from services.orders.providers.provider import ProviderRejected
 from services.orders.steps.payment import report_outside

@@ -9,9 +9,8 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from services.orders.model.journal import REPLAY_OF, command_id, place_of
+from services.orders.model.order import REPLAY_OF, Order, command_id, place_of
 from services.orders.model.order import JournalEntry as Entry
-from services.orders.model.order import Order
 from services.orders.model.update import OrderUpdate
 from services.orders.problems import NotReplayable, UnknownCommand
 from services.orders.store.store import OrderStore

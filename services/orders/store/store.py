@@ -6,9 +6,9 @@ about an order that exists changes it under the lock of its row in `open_order` 
 
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,9 +16,19 @@ import orjson
 from sqlalchemy import Row as RowOf
 from sqlalchemy import text
 
-from services.orders.model.order import Order
+from services.orders.model.order import (
+    Adjustment,
+    Attempt,
+    Charge,
+    JournalEntry,
+    LineTicket,
+    Order,
+    OrderLine,
+    Refund,
+    TicketReturn,
+)
+from services.orders.model.references import provider_key
 from services.orders.model.update import OrderUpdate, Ownership, Row
-from services.orders.store.rows import attempts_json, journal_json, lines_json, read_order
 from shared.concurrency.group_commit import GroupCommits, by_halves, chunks
 from shared.errors.database import retry_deadlocks
 from shared.messaging.outbox import wake_relay
@@ -39,6 +49,8 @@ _NOTIFY = text("SELECT pg_notify(:channel, :message)")
 _head, *_parts = re.split(r"^-- part (\w+)$", raw_statement(__package__, "save"), flags=re.MULTILINE)
 _PARTS = dict(zip(_parts[::2], _parts[1::2], strict=True))
 _statements: dict[tuple[str, ...], Any] = {}
+_TABLES = {"charges": Charge, "refunds": Refund, "returns": TicketReturn, "extras": Adjustment}
+_defaults_of: dict[type, tuple[tuple[str, Any], ...]] = {}
 
 
 class NotWritten(Exception):
@@ -307,3 +319,62 @@ def _rows(update: OrderUpdate) -> Iterator[tuple[str, Row]]:
         }  # fmt: skip
     for part in ("money", "refunds_requested", "refunds_done", "mails"):
         yield from ((part, {**reference, **row}) for row in getattr(update, part))
+
+
+# -- rows: what is the usual value of a field is left out of them; a line holds its tickets one by one, an attempt and a
+# command what cannot be computed from the order and their place
+
+
+def lines_json(lines: Iterable[OrderLine]) -> list[Row]:
+    return [
+        _compact(line, "line_no", "quantity", "tickets") | {"tickets": [_compact(one) for one in line.tickets]}
+        for line in lines
+    ]
+
+
+def attempts_json(attempts: Iterable[Attempt]) -> list[Row]:
+    return [_compact(attempt, "n", "amount_minor", "currency", "provider_key") for attempt in attempts]
+
+
+def journal_json(journal: Iterable[JournalEntry]) -> list[Row]:
+    return [_compact(command) for command in journal]
+
+
+def read_order(row: Mapping[str, Any]) -> Order:
+    """The order that `read.sql` found."""
+    values = {name: value for name, value in row.items() if name not in ("owner", "epoch")}
+    for name, part in _TABLES.items():
+        values[name] = tuple(part(**each) for each in row[name])
+    values["lines"] = tuple(_line(n, line) for n, line in enumerate(row["lines"], start=1))
+    values["attempts"] = tuple(_attempt(row, n, attempt) for n, attempt in enumerate(row["attempts"], start=1))
+    values["journal"] = tuple(JournalEntry(**command) for command in row["journal"])
+    return Order(**values)
+
+
+def _line(n: int, line: Row) -> OrderLine:
+    tickets = tuple(LineTicket(**ticket) for ticket in line["tickets"])
+    return OrderLine(**{**line, "tickets": tickets}, quantity=len(tickets), line_no=n)
+
+
+def _attempt(row: Mapping[str, Any], n: int, attempt: Row) -> Attempt:
+    return Attempt(
+        **attempt, n=n, amount_minor=row["total_minor"], currency=row["currency"],
+        provider_key=provider_key(row["reference"], n),
+    )  # fmt: skip
+
+
+def _compact(part: Any, *without: str) -> Row:
+    return {
+        name: value
+        for name, default in _defaults(type(part))
+        if name not in without and (value := getattr(part, name)) != default
+    }
+
+
+def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:
+    """The fields of a part with their usual values; `MISSING` equals no value."""
+    if kind not in _defaults_of:
+        _defaults_of[kind] = tuple(
+            (one.name, MISSING if one.default is MISSING else one.default) for one in fields(kind)
+        )
+    return _defaults_of[kind]

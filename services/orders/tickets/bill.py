@@ -7,8 +7,7 @@ included tax is in the prices of the rows, so it is told with the taxed amounts 
 from datetime import UTC
 from typing import NamedTuple
 
-from services.orders.model.order import Adjustment, Order, OrderLine
-from services.orders.model.states import SALE_STATUSES
+from services.orders.model.order import SALE_STATUSES, Adjustment, Order, OrderLine
 from services.orders.tickets.show import ShowInfo
 from shared.runtime.clock import to_datetime
 from shared.web.pages.bill_words import adjustment_name

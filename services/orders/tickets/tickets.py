@@ -4,7 +4,6 @@ An order's tickets and their ids follow from its lines alone. A code is signed w
 key; the line of its ticket says whether the ticket is still valid.
 """
 
-import hashlib
 import io
 from dataclasses import dataclass
 from typing import Any
@@ -12,17 +11,11 @@ from typing import Any
 import segno
 
 from services.orders.model.order import Order
-from services.orders.model.references import readable_code
 from services.orders.settings import Settings
 from shared.runtime.clock import now_s
 from shared.security.tickets import TicketCode, rotating_code, sign_ticket
 
 ORDER_PREFIX_CHARS = 6
-
-
-def ticket_id(reference: str, line_no: int, n: int) -> str:
-    """60 bits derived from the ticket's place in its order; it is no secret."""
-    return readable_code(hashlib.sha256(f"ticket:{reference}:{line_no}:{n}".encode()).digest())
 
 
 @dataclass(frozen=True, slots=True)

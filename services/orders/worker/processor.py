@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from services.orders.metrics import ORDERS_LOST, STEP_FAILURES, STEP_SECONDS, STEPS
 from services.orders.model.next_step import Step
-from services.orders.model.order import Order
-from services.orders.model.states import SALE_STATUSES
+from services.orders.model.order import SALE_STATUSES, Order
 from services.orders.model.update import OrderUpdate, Ownership, Release
 from services.orders.providers.provider import NotSent, OutcomeUnknown, ProviderTimeout, Unreachable
 from services.orders.steps import payment, refund, stock

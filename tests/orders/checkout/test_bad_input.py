@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from onsale.sandbox.webhooks import sign
-from services.orders.checkout.card_numbers import looks_like_card_number
+from services.orders.checkout.requests import looks_like_card_number
 from services.orders.tables import webhook_inbox
 from tests.orders.shop import VIEWER, pass_header, pass_of, succeeded_webhook
 from tests.support.running.suite import problem

@@ -8,7 +8,7 @@ from dataclasses import replace
 from prometheus_client import REGISTRY
 from sqlalchemy import event
 
-from services.orders.checkout import create_order
+from services.orders.checkout import checkout
 from services.orders.model.update import OrderUpdate, Ownership
 from services.orders.store.payment_status import write_tombstone
 from services.orders.store.store import NotWritten, Written, read_many, save
@@ -41,7 +41,7 @@ async def test_an_update_that_fails_does_not_fail_others_of_its_batch(processes)
 
 async def test_an_order_that_is_refused_does_not_fail_others_of_its_batch(shop, monkeypatch):
     """One of the batch has a tombstone: the others are created, and nothing is written anew for it."""
-    monkeypatch.setattr(create_order, "by_halves", _never)
+    monkeypatch.setattr(checkout, "by_halves", _never)
     holds = {key: await shop.inventory.hold() for key in ("tombstoned", "one", "two")}
     assert await write_tombstone(shop.state.db, reference_of(shop, holds["tombstoned"], "tombstoned"))
     answers = await asyncio.gather(*(shop.post(shop.body(hold), key=key) for key, hold in holds.items()))
@@ -55,7 +55,7 @@ async def test_an_order_that_is_refused_does_not_fail_others_of_its_batch(shop, 
 
 async def test_duplicates_of_a_batch_answer_for_themselves_in_one_statement(shop, monkeypatch):
     """The same key, reservation or reference again, in the batch or before it: none is written, all others are."""
-    monkeypatch.setattr(create_order, "by_halves", _never)
+    monkeypatch.setattr(checkout, "by_halves", _never)
     writer = shop.state.checkout.writer
     drafts, insert = [], writer.insert
 
@@ -88,7 +88,7 @@ async def test_duplicates_of_a_batch_answer_for_themselves_in_one_statement(shop
 
 
 async def test_a_refused_promo_code_refuses_its_order_alone(shop, monkeypatch):
-    monkeypatch.setattr(create_order, "by_halves", _never)
+    monkeypatch.setattr(checkout, "by_halves", _never)
     sale = await open_sale(shop)
     await sale.put_code("ONCE", percent=10, uses_max=1)
     holds = [await sale.hold() for _ in range(8)]

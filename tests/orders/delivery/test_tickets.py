@@ -10,11 +10,11 @@ import pytest
 from pypdf import PdfReader
 
 from services.orders.model.order import Order
+from services.orders.model.references import ticket_id
 from services.orders.model.update import OrderUpdate
 from services.orders.tickets import pdf
 from services.orders.tickets.pdf import PdfRenderer, TicketPage
 from services.orders.tickets.show import apply, read_show
-from services.orders.tickets.tickets import ticket_id
 from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import ReservedItem
 from shared.errors.problems import Overloaded

@@ -10,6 +10,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from services.orders.model.references import Customer
 from services.orders.model.update import Ownership
 from services.orders.problems import BadSignature
 from services.orders.providers.provider import OutcomeUnknown, ProviderCharge, WebhookEvent
@@ -17,7 +18,6 @@ from services.orders.settings import Settings
 from services.orders.steps import payment
 from services.orders.steps.run import OrderRun, Parts
 from services.orders.store import webhook_inbox
-from services.orders.store.customers import Customer
 from services.orders.store.store import OrderStore, Written
 from services.orders.store.webhook_inbox import Webhook, WebhookInbox, _verify
 from shared.process.clock_offsets import Clocks

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from services.orders.model.amounts import split
 from services.orders.model.refund_plan import ticket_value_minor
 from services.orders.pricing import calculator
 from services.orders.pricing.calculator import Discount, Quote
@@ -18,6 +17,7 @@ from shared.contracts.admin.prices import PromoCodeRequest
 from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import ReservedItem
 from shared.contracts.prices import Fee, PriceRules, Tax
+from shared.rules.currencies import split
 
 AMOUNTS = st.integers(1, 10**8)
 PERCENTAGES = st.decimals("0.001", 100, places=3)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.orders.pricing.rules_cache import PriceRulesCache
+from services.orders.pricing.quote import PriceRulesCache
 from services.orders.tuning import DEFAULTS
 from shared.contracts.inventory import ReservedItem
 from shared.security.guess_limiter import ADDRESS_AT_ONCE

@@ -5,11 +5,15 @@ from dataclasses import replace
 import pytest
 
 from services.orders.model.next_step import next_step
-from services.orders.model.order import Attempt, Charge, Order, Refund, TicketReturn
-from services.orders.model.states import (
+from services.orders.model.order import (
     ATTEMPT_TRANSITIONS,
     LIVE_STATUSES,
     ORDER_TRANSITIONS,
+    Attempt,
+    Charge,
+    Order,
+    Refund,
+    TicketReturn,
     attempt_after,
     can_become,
 )
