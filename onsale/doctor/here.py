@@ -16,7 +16,7 @@ from onsale.doctor.findings import Finding
 from onsale.local.key_file import KEY_FILE
 from shared.checks.capacity import disk_check
 from shared.contracts.admin.checks import Check, broken, ok, suspicious
-from shared.rules.hosts import ascii_host, is_loopback
+from shared.rules.addresses import ascii_host, is_loopback
 
 HERE = ("here",)
 TIMEOUT_S = 5.0

@@ -423,12 +423,12 @@ OTHER_GUARDS = (
     ),
     Guard(
         "One mailbox is one customer, however its address is typed",
-        "shared/rules/email_addresses.py", 'name, domain = name.replace(".", ""), "gmail.com"', "pass",
+        "shared/rules/addresses.py", 'name, domain = name.replace(".", ""), "gmail.com"', "pass",
         "test_the_count_is_exact_among_processes",
     ),
     Guard(
         "A disguised address is refused",
-        "shared/rules/email_addresses.py", "    if len(scripts) > 1 and not any(scripts <= together for together in _TOGETHER):", "    if False:",
+        "shared/rules/addresses.py", "    if len(scripts) > 1 and not any(scripts <= together for together in _TOGETHER):", "    if False:",
         "test_a_disguised_address_is_refused_with_a_reason",
     ),
     Guard(

@@ -30,7 +30,7 @@ from services.queue.tables import metadata, outbox_cursor
 from services.queue.tables import room as room_table
 from services.queue.tuning import Tuning
 from shared.contracts.queue import JoinRequest
-from shared.postgres.fenced_transaction import fenced
+from shared.postgres.engine import fenced
 from shared.redis.client import connect
 from tests.queue.conftest import EVENT, Inventory, Queue
 

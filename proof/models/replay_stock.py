@@ -30,7 +30,7 @@ from services.inventory.reservations.reserve import ReservationRequest, _hold_ar
 from services.inventory.stock.snapshot import MARKS
 from services.inventory.tables import metadata
 from shared.contracts.inventory import PaymentStep
-from shared.postgres.fenced_transaction import fenced
+from shared.postgres.engine import fenced
 from shared.redis.client import Redis, identity
 from shared.redis.scripts import Script
 from shared.runtime.clock import now_ms

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from services.orders.settings import Settings
 from services.orders.tickets.typefaces import unprintable
 from shared.contracts.admin.checks import Check, ok, suspicious
-from shared.rules.hosts import is_loopback
+from shared.rules.addresses import is_loopback
 
 
 def own_checks(settings: Settings) -> list[Check]:

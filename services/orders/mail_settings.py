@@ -7,8 +7,7 @@ from email.headerregistry import Address
 from email.utils import parseaddr
 from urllib.parse import unquote, urlsplit
 
-from shared.rules.email_addresses import normalize_email
-from shared.rules.hosts import ascii_domain, ascii_host
+from shared.rules.addresses import ascii_domain, ascii_host, normalize_email
 
 PORTS = {"smtp": 587, "smtps": 465}
 

@@ -1,4 +1,4 @@
-"""The tables of the schema `orders`: orders, those that are open, money entries, refunds, webhooks, mail, outbox.
+"""The tables of the schema `orders`: orders, open orders, money entries, refunds, webhooks, mail, prices and shows.
 
 An order is one row with all that hangs on it; no column that a sale changes is in an index, so that a sale adds no
 entry to any. What is open has a row in `open_order`, written with the order, deleted when nothing is left to do. A
@@ -6,7 +6,8 @@ tombstone is a row of a reference that can never be ordered: by the primary key 
 every order writes have no foreign keys; the invariants check what these would guard.
 
 `order_line`, `order_adjustment`, `payment_attempt`, `checkout_command` and `ticket` are views of what the row holds;
-`charge` is one of the charges in `money_entry`, each with what of it went back.
+`charge` is one of the charges in `money_entry`, each with what of it went back. There is no counter of a promo code's
+uses: they are counted from the redemptions whose order is sold or may still be.
 """
 
 from sqlalchemy import (
@@ -17,13 +18,18 @@ from sqlalchemy import (
     Date,
     DateTime,
     Double,
+    Float,
+    ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
+    Numeric,
     Table,
     Text,
     UniqueConstraint,
     column,
+    false,
     func,
     table,
     text,
@@ -327,3 +333,74 @@ webhook_delivery = Table(
 
 outbox_batch, outbox_cursor = outbox_tables(metadata)
 audit_log = AuditLog(metadata, at=func.now())  # as the rows of the same action, before which it is listed
+
+event_price = Table(
+    "event_price",
+    metadata,
+    Column("event_id", Text, primary_key=True),
+    Column("currency", Text, nullable=False),
+    Column("section_ids", JSONB, nullable=False),
+    Column("rules", JSONB, nullable=False),
+    Column("changed_at", _at, nullable=False, server_default=func.now()),
+)
+
+promo_code = Table(
+    "promo_code",
+    metadata,
+    Column("event_id", Text, ForeignKey(event_price.c.event_id), primary_key=True),
+    Column("code", Text, primary_key=True),
+    Column("written", Text),
+    Column("percent", Numeric(6, 3)),
+    Column("amount_minor", BigInteger),
+    Column("uses_max", Integer),
+    Column("customer_uses_max", Integer),
+    Column("valid_from", _at),
+    Column("valid_until", _at),
+    Column("section_ids", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
+    Column("tickets_min", Integer, nullable=False, server_default="1"),
+    Column("created_at", _at, nullable=False, server_default=func.now()),
+    Column("stopped_at", _at),
+    CheckConstraint("num_nonnulls(percent, amount_minor) = 1", name="takes_off"),
+)
+
+promo_redemption = Table(
+    "promo_redemption",
+    metadata,
+    Column("reference", Text, primary_key=True),
+    Column("event_id", Text, nullable=False),
+    Column("code", Text, nullable=False),
+    Column("customer_key", Text, nullable=False),
+    Column("created_at", _at, nullable=False, server_default=func.now()),
+    ForeignKeyConstraint(["event_id", "code"], [promo_code.c.event_id, promo_code.c.code]),
+    Index("ix_promo_redemption_created_at", "event_id", "code", "created_at", "reference"),
+    Index("ix_promo_redemption_customer", "event_id", "code", "customer_key"),
+)
+
+background_share = Table(
+    "background_share",
+    metadata,
+    Column("event_id", Text, primary_key=True),
+    Column(
+        "background_percent",
+        Float,
+        CheckConstraint("background_percent BETWEEN 0 AND 100", name="percent"),
+        nullable=False,
+    ),
+    Column("changed_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+)
+
+event = Table(
+    "event",
+    metadata,
+    Column("event_id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("venue", Text, nullable=False),
+    Column("starts_at", _at, nullable=False),
+    Column("ends_at", _at, comment="When the show ends, if its event file says so."),
+    Column("timezone", Text, nullable=False, server_default="UTC"),
+    Column("currency", Text, nullable=False),
+    Column("section_names", JSONB, nullable=False),
+    Column("rehearsal", Boolean, nullable=False, server_default=false()),
+    Column("applied_by", Text, nullable=False),
+    Column("applied_at", _at, nullable=False, server_default=func.now()),
+)

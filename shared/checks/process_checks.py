@@ -12,7 +12,7 @@ from shared.process.clock_offsets import APART_MS, POSTGRES_NOW, STEP_MS, ahead_
 from shared.process.removed_settings import removed_and_set
 from shared.process.settings import PublicSettings, ServiceSettings
 from shared.redis.client import Redis, primaries
-from shared.rules.hosts import is_loopback
+from shared.rules.addresses import is_loopback
 from shared.security.key_reload import FIELDS
 from shared.security.key_rotation import KEYS_MAX, BadKeys, RotatingKeys
 from shared.security.tokens import DEVELOPMENT_KID, Keyring

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints
 
 from shared.routes import EVENT_ID, SECTION_ID
+from shared.rules.addresses import normalize_email
 from shared.rules.currencies import CURRENCIES
-from shared.rules.email_addresses import normalize_email
 from shared.words.words import LANGUAGES
 
 _INVISIBLE: Final = {"Cc", "Cf", "Cs", "Co", "Cn"}

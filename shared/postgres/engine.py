@@ -2,6 +2,11 @@
 Each pool says how many of its connections are in use, and how many callers got none in time.
 
 When a server dies, all connections to it are dropped together, so one statement fails and not one per connection.
+
+For the few statements that every fan waits for there is a transaction on asyncpg itself (`fenced`), because the cost of
+a batch is its round trips. Its advisory lock, the fence against a concurrent Redis rebuild, is taken together with
+`BEGIN`, in one message but as a statement of its own: a statement that also read data would use a snapshot older than
+the lock.
 """
 
 import importlib.resources
@@ -20,7 +25,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool, PoolProxiedConnection, QueuePool
 
-from shared.errors.database import CONFLICTS, is_full, is_gone, sqlstate_of
+from shared.errors.database import CONFLICTS, DEADLOCK, is_busy, is_full, is_gone, sqlstate_of
+from shared.errors.problems import Unavailable
 from shared.postgres.connect import DriverConnection, Servers
 from shared.postgres.settings import WAITS, PostgresSettings, Waits
 from shared.runtime import tracing
@@ -31,7 +37,8 @@ DB_AWAY = (OperationalError, InterfaceError, PoolTimeout, OSError)
 DRIVER = "postgresql+asyncpg://"
 
 __all__ = [
-    "DB_AWAY", "AsyncConnection", "AsyncEngine", "DBAPIError", "connect", "metadata", "statement", "transaction",
+    "DB_AWAY", "AsyncConnection", "AsyncEngine", "DBAPIError", "connect", "fenced", "metadata", "statement",
+    "transaction",
 ]  # fmt: skip
 
 
@@ -218,3 +225,49 @@ def _measure(db: Engine, service: str) -> None:
 def _in_use(engine: "ref[Engine]") -> int:
     pool = db.pool if (db := engine()) is not None else None
     return pool.checkedout() if isinstance(pool, QueuePool) else 0
+
+
+@asynccontextmanager
+async def fenced(db: AsyncEngine, opening: str) -> AsyncIterator[Any]:
+    """asyncpg's connection inside a transaction that `opening` began (`BEGIN; SELECT …lock`).
+
+    Raises `Unavailable` if PostgreSQL is unreachable, when the outcome is unknown, or if a lock was held too long, when
+    nothing was written. A deadlock is raised as it is, because the victim may start again at once.
+    """
+    async with db.connect() as connection:
+        try:
+            driver = await _begin(connection, opening)
+            yield driver
+            await driver.execute("COMMIT")
+        except Exception as failed:
+            if is_gone(failed):
+                await connection.invalidate(failed)
+                raise Unavailable("The database does not answer.") from failed
+            await (await driver_connection(connection)).execute("ROLLBACK")
+            if is_busy(failed) and sqlstate_of(failed) != DEADLOCK:
+                raise Unavailable("The database is busy.") from failed
+            raise
+        except BaseException:
+            await connection.invalidate()  # cancelled in an unknown state: the server rolls back
+            raise
+
+
+async def _begin(connection: AsyncConnection, opening: str) -> Any:
+    """Begins the transaction. A connection that its server had ended is replaced once: it had not run anything yet."""
+    driver = await driver_connection(connection)
+    try:
+        await driver.execute(opening)
+    except Exception as failed:
+        if not is_gone(failed) or isinstance(failed, TimeoutError):
+            raise
+        await connection.invalidate(failed)
+        driver = await driver_connection(connection)
+        await driver.execute(opening)
+    return driver
+
+
+async def driver_connection(connection: AsyncConnection) -> Any:
+    """asyncpg's connection beneath SQLAlchemy's, in its present transaction."""
+    driver = (await connection.get_raw_connection()).driver_connection
+    assert driver is not None
+    return driver

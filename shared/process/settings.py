@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from shared.postgres.settings import PostgresSettings
 from shared.process.secrets_dir import WithFiles
 from shared.redis.url import RedisUrl
-from shared.rules.hosts import ascii_origin
+from shared.rules.addresses import ascii_origin
 from shared.rules.two_persons import CONTROLS, Control, controls_of
 from shared.security.auth import AdminKeys, AdminKeysSetting
 from shared.security.client_address import LOOPBACK, NetworksSetting

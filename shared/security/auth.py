@@ -22,7 +22,7 @@ from pydantic import BeforeValidator
 from pydantic_settings import NoDecode
 
 from shared.errors.problems import BadCredential, NoCredential, NotAllowed, SecondPersonNeeded, TooManyWrongCodes
-from shared.rules.hosts import is_loopback
+from shared.rules.addresses import is_loopback
 from shared.rules.two_persons import Role, control_of
 from shared.runtime.metrics import with_series
 from shared.security.client_address import client_address

@@ -6,8 +6,7 @@ from sqlalchemy.exc import OperationalError
 
 from proof.drills.postgres_pair import postgres_pair
 from shared.errors.problems import Unavailable
-from shared.postgres.engine import connect
-from shared.postgres.fenced_transaction import fenced
+from shared.postgres.engine import connect, fenced
 from shared.postgres.settings import PostgresSettings, Waits
 from tests.support.wait import wait_until
 

@@ -16,7 +16,7 @@ from services.gateway.fan_pages.seat_tables import SeatPlan, SeatTables
 from services.gateway.fan_pages.stock import EventStock, SectionRow
 from shared.contracts.inventory import FoundReservation, InventoryClient, Reservation
 from shared.contracts.orders import CheckoutFacts, OrdersClient, ReadCheckout
-from shared.rules.email_addresses import suggested_address
+from shared.rules.addresses import suggested_address
 from shared.runtime.clock import now_ms
 from shared.security.tokens import QueueToken
 from shared.words.words import Words

@@ -35,8 +35,7 @@ from shared.contracts.frames import ReservationState
 from shared.contracts.inventory import Binding, CustomerLimit, PaymentStep, StepDone, StepOutcome
 from shared.errors.database import retry_deadlocks
 from shared.messaging.outbox import wake_relay
-from shared.postgres.engine import raw_statement, statement
-from shared.postgres.fenced_transaction import fenced
+from shared.postgres.engine import fenced, raw_statement, statement
 from shared.runtime.logging import sale_log
 from shared.security.token_buckets import Buckets
 

@@ -37,8 +37,7 @@ from shared.contracts.inventory import (
 )
 from shared.errors.database import is_busy, is_gone, retry_deadlocks
 from shared.messaging.outbox import wake_relay
-from shared.postgres.engine import AsyncEngine, raw_statement, statement
-from shared.postgres.fenced_transaction import fenced
+from shared.postgres.engine import AsyncEngine, fenced, raw_statement, statement
 from shared.runtime.logging import sale_log
 
 READ = statement(__package__, "read_reservations")

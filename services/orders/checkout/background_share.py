@@ -5,13 +5,10 @@ Every process reloads once a second, or every 5 s while it has nothing to do; wi
 background.
 """
 
-from typing import Any
-
 from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders.checkout.tables import background_share
-from services.orders.tables import audit_log
+from services.orders.tables import audit_log, background_share
 from shared.audit_log import Actor, of_event
 from shared.contracts.event_file import EventFile
 from shared.postgres.engine import AsyncConnection, AsyncEngine
@@ -86,11 +83,7 @@ async def _write(
         )
     )
     await audit_log.write(
-        connection, action, Actor(actor, reason), subject=of_event(event_id), before=_json(before),
-        after=_json(percent),
+        connection, action, Actor(actor, reason), subject=of_event(event_id),
+        before=None if before is None else {"background_percent": before}, after={"background_percent": percent},
     )  # fmt: skip
     return True
-
-
-def _json(percent: float | None) -> dict[str, Any] | None:
-    return None if percent is None else {"background_percent": percent}

@@ -15,7 +15,7 @@ from services.orders.store.store import OrderStore
 from services.orders.tables import audit_log, mail
 from shared.audit_log import Actor
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
-from shared.rules.email_addresses import spellings, suggested_address
+from shared.rules.addresses import spellings, suggested_address
 
 _SEND_AGAIN = statement(__package__, "send_again")
 CHANGES_MAX, ORDERS_MAX = 3, 10

@@ -14,7 +14,7 @@ from sqlalchemy import delete, func, update
 
 from services.orders.tables import mail_recipient
 from shared.postgres.engine import AsyncEngine, statement
-from shared.rules.email_addresses import inbox_of, normalize_email
+from shared.rules.addresses import inbox_of, normalize_email
 from shared.security.tokens import Keyring, b64
 
 Budget = Literal["asked", "own"]

@@ -6,7 +6,7 @@ An order remembers its owner as `event_id:holder`, its owner id; a signed-in use
 import hashlib
 from typing import NamedTuple
 
-from shared.rules.email_addresses import normalize_email
+from shared.rules.addresses import normalize_email
 from shared.security.tokens import Keyring, b64
 
 REFERENCE_CHARS = 12

@@ -12,10 +12,9 @@ from sqlalchemy import Select, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from services.orders.pricing.calculator import TicketPrice, refusals, require_code_in_steps
-from services.orders.pricing.tables import event_price, promo_code, promo_redemption
 from services.orders.problems import UnknownPromoCode
 from services.orders.providers.provider import Provider
-from services.orders.tables import audit_log, order
+from services.orders.tables import audit_log, event_price, order, promo_code, promo_redemption
 from shared.audit_log import Actor
 from shared.contracts.admin.prices import (
     AmountsChecked,

@@ -16,8 +16,8 @@ from services.orders.model.view import adjustment_view, line_view
 from services.orders.pricing import promo_codes
 from services.orders.pricing.calculator import Discount, Quote, price
 from services.orders.pricing.promo_codes import MESSAGES, PromoCode, Redemption, RejectionReason, validate
-from services.orders.pricing.tables import event_price
 from services.orders.problems import PromoCodeNotValid
+from services.orders.tables import event_price
 from shared.concurrency.group_commit import GroupCommit
 from shared.contracts.fields import code_key
 from shared.contracts.inventory import Reservation

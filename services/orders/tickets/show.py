@@ -8,7 +8,7 @@ from functools import partial
 from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders.tickets.tables import event
+from services.orders.tables import event
 from shared.concurrency.cached_reads import CachedReads
 from shared.contracts.event_file import EventFile
 from shared.postgres.engine import AsyncConnection, AsyncEngine

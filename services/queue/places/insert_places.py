@@ -23,8 +23,7 @@ from shared.contracts.queue import JoinRequest
 from shared.errors.database import retry_deadlocks
 from shared.errors.problems import StaleEpoch
 from shared.messaging.outbox import wake_relay
-from shared.postgres.engine import AsyncEngine, raw_statement
-from shared.postgres.fenced_transaction import driver_connection, fenced
+from shared.postgres.engine import AsyncEngine, driver_connection, fenced, raw_statement
 from shared.runtime.logging import sale_log
 
 INSERT_PLACES = raw_statement(__package__, "insert_places")

@@ -15,7 +15,7 @@ from services.inventory.reservations import repository
 from services.inventory.reservations.expiry import INSERT_TOMBSTONES
 from services.inventory.reservations.repository import HoldInsert, write_holds
 from shared.contracts.event_file import EventFile
-from shared.postgres.fenced_transaction import fenced
+from shared.postgres.engine import fenced
 from shared.postgres.migrations import drift
 from tests.inventory.actions import replace_in_sql
 from tests.inventory.conftest import EVENT, event_file

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from services.orders.checkout.requests import CustomerDetails
 from services.orders.model.references import customer_key
-from shared.rules.email_addresses import normalize_email
+from shared.rules.addresses import normalize_email
 from shared.security.tokens import development_keys
 
 

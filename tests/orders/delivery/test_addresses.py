@@ -12,7 +12,7 @@ from services.orders.model.references import customer_key
 from services.orders.settings import Settings as OrdersSettings
 from shared.contracts.inventory import PaymentSteps
 from shared.contracts.orders import OrderView
-from shared.rules.email_addresses import normalize_email, suggested_address
+from shared.rules.addresses import normalize_email, suggested_address
 from shared.security.tokens import sign_order_token
 from tests.orders.mailbox import Mailbox, mail_dispatcher, mail_rows, send_due
 from tests.orders.shop import Shop, pass_header

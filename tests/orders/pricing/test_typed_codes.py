@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 import pytest
 
-from services.orders.pricing.tables import promo_code
+from services.orders.tables import promo_code
 from tests.orders.priced_event import Sale, open_sale
 from tests.orders.shop import Shop
 from tests.support.running.suite import problem

@@ -10,7 +10,7 @@ from services.queue.line.repository import LineRepository
 from services.queue.places.insert_places import INSERT_NEW_PLACES, INSERT_PLACES
 from shared.contracts.queue import JoinRequest
 from shared.errors.problems import Unavailable
-from shared.postgres.fenced_transaction import driver_connection
+from shared.postgres.engine import driver_connection
 from tests.queue.conftest import EVENT, Queue
 from tests.support.wait import wait_until
 

@@ -15,7 +15,7 @@ from shared.errors.database import TRIES_MAX, is_busy, is_gone, retry_deadlocks
 from shared.errors.problems import Unavailable
 from shared.postgres import engine as postgres_engine
 from shared.postgres.connect import NoServer, Servers, WrongAddress, hosts
-from shared.postgres.fenced_transaction import fenced
+from shared.postgres.engine import fenced
 from shared.postgres.settings import PostgresSettings, Waits
 from tests.support.wait import wait_until
 

@@ -15,8 +15,7 @@ from sqlalchemy.exc import OperationalError
 from onsale.local.engines import with_driver
 from shared.errors.outages import is_outage
 from shared.postgres import engine as postgres_engine
-from shared.postgres.engine import AsyncEngine
-from shared.postgres.fenced_transaction import fenced
+from shared.postgres.engine import AsyncEngine, fenced
 from shared.postgres.settings import PostgresSettings
 from shared.redis.client import REDIS_AWAY, Redis, RedisUnable, connect
 from shared.runtime.logging import json_lines

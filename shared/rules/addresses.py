@@ -1,5 +1,5 @@
-"""E-mail addresses: one spelling for each, so that limits count a mailbox once however it is typed; and well-known
-domains that were probably meant.
+"""E-mail addresses and names of hosts. An address has one spelling, so that limits count a mailbox once however it is
+typed; a well-known domain that was probably meant is suggested. A host's name says who can reach it.
 
 Rejected is what only disguises an address: quoted and commented parts, invisible characters, letters of several scripts
 in one name, and names of foreign letters that all look Latin. A domain is read by IDNA (UTS 46), so its Unicode form
@@ -8,11 +8,49 @@ and its `xn--` form are one.
 
 import re
 import unicodedata
+from ipaddress import ip_address
 from itertools import chain
 
 import idna
 
-from shared.rules.hosts import ascii_domain
+_PLAIN_DOMAIN = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens on `host`."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def ascii_host(host: str) -> str:
+    """A name or address of ASCII as it is, another name as `ascii_domain`. Raises `ValueError`."""
+    return host if host.isascii() else ascii_domain(host)
+
+
+def ascii_origin(origin: str) -> str:
+    """`https://straße.example:8000` with its name in ASCII: header fields have no other. Raises `ValueError`."""
+    if origin.isascii():
+        return origin
+    scheme, _, host = origin.partition("://")
+    name, colon, port = host.partition(":")
+    return f"{scheme}://{ascii_domain(name)}{colon}{port}"
+
+
+def ascii_domain(typed: str) -> str:
+    """The domain in lower case and ASCII, by UTS 46 without its transitional rules. Raises `ValueError`.
+
+    Python's own codec `idna` is of 2003: it turns straße.example into strasse.example, which is somebody else's.
+    """
+    domain = typed.lower().replace("\u3002", ".").removesuffix(".")
+    if _PLAIN_DOMAIN.fullmatch(domain) and "xn--" not in domain:
+        return domain
+    try:
+        return idna.encode(domain, uts46=True).decode("ascii").lower()
+    except (idna.IDNAError, UnicodeError) as wrong:
+        raise ValueError("the domain of the address is not valid") from wrong
+
 
 _ATOM = re.compile(r"[^\x00-\x20\x7f\"(),:;<>@\[\\\]]+")
 _IGNORABLE = frozenset(
