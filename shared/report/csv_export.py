@@ -1,12 +1,13 @@
 """Writes rows as CSV for spreadsheets: every CSV file of the suite is written here.
 
 A file begins with a byte order mark, without which Excel does not read it as UTF-8. A cell that would run as a formula
-is escaped, and no number has an exponent.
+is escaped, no number has an exponent, and times are RFC 3339.
 """
 
 import csv
 import io
 from collections.abc import Iterable
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -25,6 +26,8 @@ def csv_head(columns: Iterable[str]) -> bytes:
 
 
 def _cell(cell: Any) -> Any:
+    if isinstance(cell, datetime):
+        return cell.isoformat()
     return f"{cell:f}" if isinstance(cell, Decimal) else escape_formula(cell)
 
 

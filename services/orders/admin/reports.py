@@ -8,10 +8,9 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from services.orders.audit import invariants
-from services.orders.reports.order_export import orders_csv
+from services.orders.reports import exports
 from services.orders.reports.settlement import date_range, list_charges, settlement
 from services.orders.state import state_of
-from services.orders.tickets import scanner_export
 from services.orders.tickets.tickets import TicketSigner
 from shared.contracts.admin.order_reports import ChargePage, OrdersFlow, OrdersHistory, ScannerTickets, Settlement
 from shared.contracts.admin.orders import InvariantReport
@@ -57,7 +56,7 @@ async def check_invariants(event_id: EventIdPath, request: Request, operator: Vi
     response_class=Response,
 )
 async def export_orders(request: Request, operator: AnOperator, event_id: EventId) -> StreamingResponse:
-    return _csv(orders_csv(state_of(request).store.db, event_id), f"{event_id}-orders.csv")
+    return _csv(exports.orders_csv(state_of(request).store.db, event_id), f"{event_id}-orders.csv")
 
 
 @router.get(
@@ -70,7 +69,7 @@ async def export_tickets_json(
 ) -> StreamingResponse:
     """It has the secrets of rotating codes: keep it on scanners only."""
     state = state_of(request)
-    parts = scanner_export.json_parts(state.store.db, TicketSigner(state.settings), event_id, status)
+    parts = exports.tickets_json(state.store.db, TicketSigner(state.settings), event_id, status)
     return StreamingResponse(parts, media_type="application/json", headers={"cache-control": "no-store"})
 
 
@@ -84,7 +83,7 @@ async def export_tickets_csv(
     event_id: EventIdPath, request: Request, operator: AnOperator, status: TicketStatus = None
 ) -> StreamingResponse:
     state = state_of(request)
-    parts = scanner_export.csv_parts(state.store.db, TicketSigner(state.settings), event_id, status)
+    parts = exports.tickets_csv(state.store.db, TicketSigner(state.settings), event_id, status)
     return _csv(parts, f"tickets-{event_id}.csv")
 
 
