@@ -5,15 +5,15 @@ fails is due again after a pause; the provider's idempotency key makes a repeate
 written by somebody else meanwhile is read again, and the step repeated if it is still due.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from services.orders.metrics import ORDERS_LOST, STEP_FAILURES, STEP_SECONDS, STEPS
 from services.orders.model.next_step import Step
 from services.orders.model.order import SALE_STATUSES, Order
-from services.orders.model.update import OrderUpdate, Ownership, Release
+from services.orders.model.update import Ownership, Release
 from services.orders.providers.provider import NotSent, OutcomeUnknown, ProviderTimeout, Unreachable
 from services.orders.steps import payment, refund, stock
 from services.orders.steps.run import OrderRun, Parts
@@ -41,6 +41,20 @@ _METHODS: dict[Step, Callable[[OrderRun, Order], Awaitable[Any]]] = {
     "mark_refunded": refund.mark_refunded, "issue_tickets": stock.issue_tickets, "review": stock.review,
     "keep_sold": stock.keep_sold, "revoke_unpaid_sale": stock.revoke_unpaid_sale,
 }  # fmt: skip
+
+
+@asynccontextmanager
+async def _counted(step: Step, run: OrderRun) -> AsyncIterator[None]:
+    """Between the failpoints of a step: its time, and whether it failed."""
+    await run.failpoint(f"before {step}")
+    try:
+        with STEP_SECONDS.labels(step).time():
+            yield
+    except RETRYABLE:
+        STEP_FAILURES.labels(step).inc()
+        raise
+    STEPS.labels(step).inc()
+    await run.failpoint(f"after {step}")
 
 
 class Result(NamedTuple):
@@ -95,18 +109,11 @@ class OrderProcessor:
 
     async def _run_step(self, step: Step, run: OrderRun, order: Order) -> Order | None:
         """The order as it is sold if the step sold it."""
-        await run.failpoint(f"before {step}")
-        try:
-            traced = tracing.span(f"order {step}", parent=order.traceparent, attempt=order.errors + 1)
-            logged = sale_log.timed("sale.payment_step", step=step, event_id=order.event_id, reference=order.reference)
-            with STEP_SECONDS.labels(step).time(), traced, logged:
-                sold = await (self._charge(run, order) if step == "charge" else _METHODS[step](run, order))
-        except RETRYABLE:
-            STEP_FAILURES.labels(step).inc()
-            raise
-        STEPS.labels(step).inc()
-        await run.failpoint(f"after {step}")
-        return sold
+        traced = tracing.span(f"order {step}", parent=order.traceparent, attempt=order.errors + 1)
+        logged = sale_log.timed("sale.payment_step", step=step, event_id=order.event_id, reference=order.reference)
+        async with _counted(step, run):
+            with traced, logged:
+                return await (self._charge(run, order) if step == "charge" else _METHODS[step](run, order))
 
     async def _charge(self, run: OrderRun, order: Order) -> Order | None:
         """Writes the money and the sale it pays for together. A crash before that leaves an `unknown` attempt, which is
@@ -119,21 +126,10 @@ class OrderProcessor:
         order = paid.expected_order()
         if run.next_step(order) == "confirm":
             with suppress(*RETRYABLE):
-                return await self._confirm_paid(run, order, paid)
+                async with _counted("confirm", run):
+                    return await stock.confirm(run, order, paid)
         await run.save(paid)
         return None
-
-    async def _confirm_paid(self, run: OrderRun, order: Order, paid: OrderUpdate) -> Order | None:
-        await run.failpoint("before confirm")
-        try:
-            with STEP_SECONDS.labels("confirm").time():
-                sold = await stock.confirm(run, order, paid)
-        except RETRYABLE:
-            STEP_FAILURES.labels("confirm").inc()
-            raise
-        STEPS.labels("confirm").inc()
-        await run.failpoint("after confirm")
-        return sold
 
     async def _schedule_retry(self, run: OrderRun, order: Order | None, step: Step, failed: Exception) -> Result:
         tuning, away = self.parts.tuning, isinstance(failed, ProviderTimeout | Unreachable)
