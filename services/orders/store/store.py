@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import Row as RowOf
 from sqlalchemy import text
 
 from services.orders.model.order import (
@@ -232,12 +231,7 @@ async def wake_in(
     """Asks for a look at these orders in the caller's transaction, which locks them; `tell` their owners after it."""
     bound = {"references": list(references), "owner": owner, "sync": sync, "take": take}
     rows = await connection.execute(_WAKE, bound)
-    return [woken_row(row) for row in rows]
-
-
-def woken_row(row: RowOf[Any]) -> Woken:
-    """An order that a statement has woken."""
-    return Woken(row.owner, OpenOrder(row.reference, row.event_id, row.join_seq, row.epoch))
+    return [Woken(row.owner, OpenOrder(row.reference, row.event_id, row.join_seq, row.epoch)) for row in rows]
 
 
 async def notify(db: AsyncEngine, message: str) -> None:

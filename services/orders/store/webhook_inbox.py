@@ -9,7 +9,7 @@ from typing import NamedTuple
 from services.orders.metrics import WEBHOOKS
 from services.orders.problems import BadSignature
 from services.orders.providers.provider import Provider, SignatureInvalid, WebhookEvent
-from services.orders.store.store import OrderStore, woken_row
+from services.orders.store.store import OrderStore, wake_in
 from shared.concurrency.group_commit import GroupCommit
 from shared.postgres.engine import statement
 from shared.runtime.clock import now_s
@@ -80,6 +80,7 @@ def _verify(provider: Provider, headers: Mapping[str, str], raw: bytes) -> Webho
 
 async def apply_webhooks(store: OrderStore, busy: Collection[str]) -> None:
     """Lets the orders read their charges that stored webhooks are about, except those in work here (`busy`)."""
-    async with store.db.connect() as connection:
-        rows = (await connection.execute(_APPLY_WEBHOOKS, {"busy": list(busy), "owner": store.owner})).all()
-    await store.tell([woken_row(row) for row in rows])
+    async with store.begin() as connection:
+        references = (await connection.execute(_APPLY_WEBHOOKS, {"busy": list(busy)})).scalars().all()
+        woken = await wake_in(connection, references, owner=store.owner, sync=True) if references else []
+    await store.tell(woken)
