@@ -11,7 +11,8 @@ from shared.postgres.settings import WAITS
 from shared.process.settings import ServiceSettings
 from shared.routes import SERVICES
 from shared.security.guess_limiter import ADDRESS_AT_ONCE, ADDRESS_PER_MINUTE
-from shared.web.app import BODY_MAX_BYTES, INTERNAL_BODY_MAX_BYTES
+from shared.web.app import BODY_MAX_BYTES
+from shared.web.listener import INTERNAL_BODY_MAX_BYTES
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "limits.md"
 EVERYWHERE = {

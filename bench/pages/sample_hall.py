@@ -64,7 +64,7 @@ class SampleHall:
         positions = section.positions(page=1, page_size=SECTION_SEATS)
         words = {seat_codes.FREE: "available", seat_codes.HELD: "reserved", seat_codes.SOLD: "sold"}
         statuses = {position: words[self.codes[first + n]] for n, position in enumerate(positions)}
-        return seat_page(section, positions, statuses, page=1, page_size=SECTION_SEATS)
+        return SeatPage.model_validate(seat_page(section, positions, statuses, page=1, page_size=SECTION_SEATS))
 
     @property
     def list_bytes(self) -> int:

@@ -19,8 +19,10 @@ from shared.errors.problems import Problem
 from shared.routes import SERVICES, Service, route
 from shared.security.auth import AdminKeys
 from shared.security.credentials import bearer, header_fields
-from shared.web.exception_handlers import problem_response, send_problem
-from shared.web.fast_routes import JSON, answer
+from shared.web.answers import JSON, Answer
+from shared.web.fast_routes import Found
+from shared.web.listener import ServiceListener
+from shared.web.problem_answers import document, problem_answer
 
 OPERATIONS = frozenset({"/livez", "/version", "/openapi.json"})
 GUARDED = frozenset({"/readyz", "/metrics"})
@@ -35,7 +37,7 @@ class OnePort:
     """
 
     def __init__(
-        self, services: Mapping[Service, ASGIApp], admin_keys: AdminKeys, *, started: Callable[[], list[str]],
+        self, services: Mapping[Service, ServiceListener], admin_keys: AdminKeys, *, started: Callable[[], list[str]],
         metrics: Callable[[], Awaitable[bytes]],
     ) -> None:  # fmt: skip
         self._services, self._admin_keys = services, admin_keys
@@ -43,26 +45,29 @@ class OnePort:
         self._reads: CachedReads[list[str]] = CachedReads(kept_s=READY_KEPT_S, keys_max=1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
+        if scope["type"] == "http":
+            await self.begin(scope, receive)(scope, receive, send)
+
+    def begin(self, scope: Scope, receive: Receive) -> Found:
+        """As the listener of the service that answers."""
         path: str = scope["path"]
         first, _, rest = path[1:].partition("/")
         path_in_service = f"/{rest}" if first in SERVICES else path
         if path_in_service in GUARDED and not self._is_operator(scope):
-            await send_problem(problems.NotFound(), None, send)
-        elif first in SERVICES and path_in_service == "/metrics":
-            await answer(send, 200, await self._metrics(), METRICS_TYPE)
-        elif first in SERVICES and path_in_service in OPERATIONS | GUARDED:
-            scope = {**scope, "root_path": f"/{first}"}  # the framework strips it from the path
-            await self._services[first](scope, receive, send)
-        elif (row := route(path)) is not None:
-            await self._services[row.service](scope, receive, send)
-        elif path == "/readyz":
-            await self._readiness(send)
-        elif path == "/livez":
-            await answer(send, 200, orjson.dumps({"live": True}), JSON)
-        else:
-            await problem_response(scope, problems.NotFound())(scope, receive, send)
+            return document(problems.NotFound())
+        if first in SERVICES and path_in_service == "/metrics":
+            return self._all_metrics
+        if first in SERVICES and path_in_service in OPERATIONS | GUARDED:
+            scope["root_path"] = f"/{first}"  # the framework strips it from the path
+            return self._services[first].begin(scope, receive)
+        if (row := route(path)) is not None:
+            return self._services[row.service].begin(scope, receive)
+        if path == "/livez":
+            return Answer(200, orjson.dumps({"live": True}), (JSON,))
+        return self._readiness if path == "/readyz" else problem_answer(scope, problems.NotFound())
+
+    async def _all_metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await Answer(200, await self._metrics(), (METRICS_TYPE,))(scope, receive, send)
 
     def _is_operator(self, scope: Scope) -> bool:
         """Whether the request comes directly from this machine, or has an admin key."""
@@ -74,13 +79,13 @@ class OnePort:
         except Problem:
             return False
 
-    async def _readiness(self, send: Send) -> None:
+    async def _readiness(self, scope: Scope, receive: Receive, send: Send) -> None:
         waiting_for = [*await self._reads.get("not ready", self._not_ready), *self._started()]
         if waiting_for:
-            problem = problems.Unavailable(f"Not ready: {', '.join(waiting_for)}.", failing=waiting_for)
-            await send_problem(problem, None, send)
+            answer = document(problems.Unavailable(f"Not ready: {', '.join(waiting_for)}.", failing=waiting_for))
         else:
-            await answer(send, 200, orjson.dumps({"ready": True, "services": list(SERVICES)}), JSON)
+            answer = Answer(200, orjson.dumps({"ready": True, "services": list(SERVICES)}), (JSON,))
+        await answer(scope, receive, send)
 
     async def _not_ready(self) -> list[str]:
         """The services whose `/readyz` does not answer 200, as a load balancer would see it."""

@@ -178,8 +178,6 @@ class BoundedRequests(HttpToolsProtocol):
             self._refuse_to_parse(problems.NotFound("WebSocket is not supported."))
         super().on_headers_complete()
         self.in_head = False
-        if upgrades:
-            self.cycle.keep_alive = False  # the following bytes may already be of the other protocol
 
     def on_body(self, body: bytes) -> None:
         self._head_bytes = -len(body)

@@ -1,8 +1,8 @@
 """Sends head and body of a response in one write, and answers at once what needs no waiting.
 
 uvicorn writes head and body separately, which costs two system calls, two TCP segments and two wake-ups of the reader
-for mostly a few hundred bytes. It also runs a task with messages for each request; an app with `answer_now` (joins and
-the status of a waiting fan, of which a crowd asks for thousands a second) is spared these.
+for mostly a few hundred bytes. It also runs a task with messages for each request; a service's listener is asked first
+whether it can begin without one (joins and the status of a waiting fan, of which a crowd asks for thousands a second).
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from onsale.server.request_limits import BoundedRequests
-from shared.web.fast_routes import RAISED_KEY, BatchAnswer, ImmediateAnswer
+from shared.web.answers import Answer, Later
 
 STATUS_LINE_START, INTERIM = b"HTTP/1.", b"HTTP/1.1 100 "
 CLOSES = (b"connection", b"close")
@@ -75,60 +75,38 @@ class SingleWriteProtocol(BoundedRequests):
         super().connection_lost(exc)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Answers at once, or when a batch ends, if the app can; otherwise starts its task. The head of the request
-        was read, and no earlier request of this connection is unanswered.
+        """Answers at once, or when a batch ends, if the app can; otherwise starts a task. The head of the request was
+        read, and no earlier request of this connection is unanswered.
         """
         self._answering = cycle
-        immediate = getattr(app, "answer_now", None)
-        if immediate is None or self.pipeline or self.flow.write_paused or not _is_without_body(cycle.scope):
-            super()._start_asgi_task(cycle, app)
-            return
-        answer = immediate(cycle.scope)
-        if isinstance(answer, BatchAnswer):
-            answer.result.add_done_callback(lambda _: self._finish_batched(cycle, app, answer))
-        elif answer is not None:
-            self._finish(cycle, answer)
+        if cycle is self.cycle and self.parser.should_upgrade():
+            cycle.keep_alive = False  # the following bytes may already be of the other protocol
+        found = app.begin(cycle.scope, cycle.receive) if hasattr(app, "begin") else app
+        if isinstance(found, Later):
+            found.future.add_done_callback(lambda ended: self._finish(cycle, found.make(ended)))
+        elif isinstance(found, Answer) and not self.pipeline and not self.flow.write_paused:
+            self._finish(cycle, found)
         else:
-            super()._start_asgi_task(cycle, app)
+            super()._start_asgi_task(cycle, found)
 
-    def _finish_batched(self, cycle: RequestResponseCycle, app: Any, answer: BatchAnswer) -> None:
-        """The batch has ended. What it raised, a task raises again, which answers a problem or logs a bug."""
-        if cycle.disconnected:
-            return
-        try:
-            made = answer.make(answer.result.result())
-        except Exception as raised:  # noqa: BLE001
-            scope: Any = cycle.scope
-            scope[RAISED_KEY] = raised
-            super()._start_asgi_task(cycle, app)
-            return
-        self._finish(cycle, made)
-
-    def _finish(self, cycle: RequestResponseCycle, answer: ImmediateAnswer) -> None:
+    def _finish(self, cycle: RequestResponseCycle, answer: Answer) -> None:
         """Completes the cycle as uvicorn does. The transport writes the response in the event loop's next iteration,
         with those of the other requests that were read in this one: a client that is woken by each costs more.
         """
-        head, body, status = answer
-        closes, start = _start(status, tuple(self.server_state.default_headers))
+        if cycle.disconnected:
+            return
+        closes, start = _start(answer.status, tuple(self.server_state.default_headers))
+        head = b"".join([b"%b: %b\r\n" % field for field in answer.fields])
         if closes:
             cycle.keep_alive = False
         elif not cycle.keep_alive:
             head += b"connection: close\r\n"
-        self.transport.write(b"%b%bcontent-length: %d\r\n\r\n%b" % (start, head, len(body), body))
+        body = b"" if cycle.scope["method"] == "HEAD" else answer.body
+        self.transport.write(b"%b%bcontent-length: %d\r\n\r\n%b" % (start, head, len(answer.body), body))
         cycle.response_started = cycle.response_complete = True
         if not cycle.keep_alive:
             self.transport.close()
         cycle.on_response()
-
-
-def _is_without_body(scope: Any) -> bool:
-    """Whether nothing follows the head of this request that could matter. A GET's body is ignored."""
-    if scope["method"] != "POST":
-        return bool(scope["method"] == "GET")
-    return not any(
-        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
-        for name, value in scope["headers"]
-    )
 
 
 @lru_cache(maxsize=16)

@@ -78,11 +78,8 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
             yield
 
     return create_service(
-        "console", chosen, title="console", lifespan=lifespan,
-        routers=[
-            session.router, events.router, rehearsal.router, report.router, stream.router, approvals.router,
-            pages.router,
-        ],
+        "console", chosen, title="console", lifespan=lifespan, fast_routes=pages.FAST_ROUTES,
+        routers=[session.router, events.router, rehearsal.router, report.router, stream.router, approvals.router],
     )  # fmt: skip
 
 

@@ -92,15 +92,14 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
         chosen,
         title="gateway",
         lifespan=lifespan,
-        routers=[
-            forward_auth.router,
-            lottery.router,
-            preview.router,
-            event_documents.router,
-            pages.router,
-            problem_pages.router,
+        routers=[forward_auth.router, preview.router, problem_pages.router],
+        fast_routes=[
+            *api_queue.FAST_ROUTES,
+            *lottery.FAST_ROUTES,
+            *pages.FAST_ROUTES,
+            *event_documents.FAST_ROUTES,
         ],
-        fast_routes=[*api_queue.FAST_ROUTES, *pages.MOUNTS],
+        mounts=pages.MOUNTS,
         own_checks=partial(own_checks, chosen),
         forms=forms.FORMS,
     )

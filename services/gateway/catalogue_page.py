@@ -13,7 +13,7 @@ from shared.contracts.catalogue import EventCard
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
 from shared.errors.problems import Problem
-from shared.web.pages.document import Document
+from shared.web.answers import Document
 from shared.words.words import Words, words
 
 KEPT_S, PAGES_MAX, READS_MAX, AT_ONCE = 5.0, 200, 8, 8

@@ -27,9 +27,9 @@ from shared.concurrency.cached_reads import CachedReads
 from shared.contracts.catalogue import EventLimits
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
+from shared.web.answers import Document
 from shared.web.languages import VARY
 from shared.web.pages.built_files import Asset, assets
-from shared.web.pages.document import Document
 from shared.words.words import LANGUAGES, Words, words
 
 PAGES = Path(__file__).parent / "pages"
@@ -38,6 +38,7 @@ TEMPLATES = TemplateLookup(
     [str(PAGES / "templates")], default_filters=["h"], strict_undefined=True, input_encoding="utf-8"
 )
 INDENTED = re.compile(r"\n\s+")
+HTML = "text/html; charset=utf-8"
 HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
     "x-content-type-options": "nosniff",
@@ -136,7 +137,7 @@ def app_icon_files() -> dict[int, Asset]:
 
 
 def _shared(text: str, language: str) -> Document:
-    return Document(text, {**HEADERS, **of_language(language)})
+    return Document(text.encode(), HTML, {**HEADERS, **of_language(language)})
 
 
 def of_language(language: str) -> dict[str, str]:

@@ -55,9 +55,9 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
     settings = settings or Settings()
     meter = LoadMeter("inventory")
     app = create_service(
-        "inventory", settings, title="inventory", lifespan=_lifespan, fast_routes=[reservations.RESERVE],
-        routers=[api_catalogue.router, reservations.router, events.router, reconcile.router, stock.router],
-        internal_api=internal.API, checks=_checks, meter=meter,
+        "inventory", settings, title="inventory", lifespan=_lifespan,
+        fast_routes=[*api_catalogue.FAST_ROUTES, *reservations.FAST_ROUTES],
+        routers=[events.router, reconcile.router, stock.router], internal_api=internal.API, checks=_checks, meter=meter,
         own_checks=partial(own_checks, settings), forms=FORMS, body_max_bytes=EVENT_FILE_MAX_BYTES,
     )  # fmt: skip
     app.state.meter, app.state.tuning = meter, tuning

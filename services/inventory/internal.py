@@ -5,7 +5,15 @@ from services.inventory.redis_stock.seat_map import seat_statuses
 from services.inventory.reservations.payment import BEGIN, CONFIRM, END, EXTEND, REACQUIRE, RELEASE, Transition
 from services.inventory.reservations.repository import pending_consents
 from services.inventory.state import State
-from shared.contracts.catalogue import EventPageFacts, ListedEvents, ListEvents, ReadEventPage, ReadSeats, SeatPage
+from shared.contracts.catalogue import (
+    EventPageFacts,
+    ListedEvents,
+    ListEvents,
+    ReadEventPage,
+    ReadSeats,
+    SeatPage,
+    SectionList,
+)
 from shared.contracts.frames import SeatsFrame, StockFrame
 from shared.contracts.inventory import (
     EndSessions,
@@ -61,7 +69,7 @@ async def return_tickets(state: State, question: ReturnTickets) -> StepDone:
 @API.operation("/events/page", ReadEventPage)
 async def read_event_page(state: State, question: ReadEventPage) -> EventPageFacts:
     layout = state.catalogue.layout(question.event_id)
-    availability = section_list(layout, await state.availability.frame(layout))
+    availability = SectionList.model_validate(section_list(layout, await state.availability.frame(layout)))
     return EventPageFacts(event=event_details(layout), availability=availability)
 
 
@@ -86,7 +94,8 @@ async def read_section_seats(state: State, question: ReadSeats) -> SeatPage:
         state.autocommit_db, state.redis_stock, question.event_id, section.section_id, first=positions[0],
         last=positions[-1], jti="",
     )  # fmt: skip
-    return seat_page(section, positions, statuses, page=question.page, page_size=question.page_size)
+    shown = seat_page(section, positions, statuses, page=question.page, page_size=question.page_size)
+    return SeatPage.model_validate(shown)
 
 
 @API.operation("/stock", ReadStock)

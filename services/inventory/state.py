@@ -33,6 +33,7 @@ from shared.messaging.snapshots import SnapshotPublisher
 from shared.process.clock_offsets import Clocks
 from shared.redis.client import Redis
 from shared.security.token_buckets import Buckets
+from shared.web.answers import Documents
 
 
 class State:
@@ -62,6 +63,7 @@ class State:
         self.pictures = Pictures(db)
         self.stock_editor = StockEditor(db, stock, catalogue)
         self.flows = HoldsFlows(db)
+        self.documents = Documents()
         keys_max = settings.cache_entries_max
         per_s, burst = 1 / tuning.given_back_pause_s, tuning.given_back_at_once
         self.given_back = Buckets(per_s=per_s, burst=burst, keys_max=keys_max, shared_by=settings.processes)

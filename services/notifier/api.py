@@ -4,8 +4,7 @@ import re
 from contextlib import suppress
 from functools import partial
 
-from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from services.notifier.feeds.feed import ALL_SEATS, SectionFilter, StreamFilter
 from services.notifier.problems import MalformedFilter
@@ -18,6 +17,7 @@ from shared.runtime.clock import now_s
 from shared.security.credentials import credentials, first_valid, order_cookie, pass_cookie, queue_cookie
 from shared.security.tokens import Pass, read_order_token
 from shared.web.fast_routes import FastRoute
+from shared.web.request import Request
 
 EVENT_PATH = "/events/{event_id}/sections/updates"
 ORDER_PATH = "/orders/{reference}/updates"
@@ -26,46 +26,34 @@ _event_id, _reference = re.compile(EVENT_ID), re.compile(REFERENCE)
 _filter = re.compile(rf"{SECTION_ID}(,{SECTION_ID}){{0,{SECTIONS_MAX - 1}}}")
 
 
-class SectionsUpdates:
-    """`GET /events/{event_id}/sections/updates`: line and availability, for holders of a place or a pass,
-    and for signed-in users; with seats for holders of a pass.
+async def sections_updates(request: Request) -> ASGIApp:
+    """The line and availability, for holders of a place or a pass, and for signed-in users; with seats for holders of a
+    pass.
     """
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, state = _context(scope)
-        event_id = _require_match(_event_id, request.path_params["event_id"])
-        stream_filter = StreamFilter(
-            _section_filter(request.query_params.get("sections")), _seats_filter(request.query_params.get("seats"))
-        )
-        with_seats = stream_filter.seats is not None
-        listener = await (_admitted if with_seats else _authenticate)(request, state, event_id)
-        await state.streams.serve(
-            scope,
-            receive,
-            send,
-            listener=listener,
-            lease_feed=partial(state.feeds.event, event_id, with_seats=with_seats),
-            transport=TRANSPORTS[state.settings.transport],
-            stream_filter=stream_filter,
-        )
+    state, event_id = request.state, _require_match(_event_id, request.path["event_id"])
+    query = request.parameters
+    stream_filter = StreamFilter(_section_filter(query.get("sections")), _seats_filter(query.get("seats")))
+    with_seats = stream_filter.seats is not None
+    return partial(
+        state.streams.serve,
+        listener=await (_admitted if with_seats else _authenticate)(request, state, event_id),
+        lease_feed=partial(state.feeds.event, event_id, with_seats=with_seats),
+        transport=TRANSPORTS[state.settings.transport],
+        stream_filter=stream_filter,
+    )
 
 
-class OrderUpdates:
-    """`GET /orders/{reference}/updates`: one order, for holders of its token and for the user who made it."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, state = _context(scope)
-        reference = _require_match(_reference, request.path_params["reference"])
-        token, *_ = credentials(request.scope, order_cookie(reference, secure=state.settings.secure_cookies))
-        user = await _owner_to_check(token, state, reference)
-        await state.streams.serve(
-            scope,
-            receive,
-            send,
-            listener=Listener(f"order/{reference}"),
-            lease_feed=partial(state.feeds.order, reference, user=user),
-            transport=sse_starlette.serve,
-        )
+async def order_updates(request: Request) -> ASGIApp:
+    """One order, for holders of its token and for the user who made it."""
+    state, reference = request.state, _require_match(_reference, request.path["reference"])
+    token, *_ = credentials(request.scope, order_cookie(reference, secure=state.settings.secure_cookies))
+    user = await _owner_to_check(token, state, reference)
+    return partial(
+        state.streams.serve,
+        listener=Listener(f"order/{reference}"),
+        lease_feed=partial(state.feeds.order, reference, user=user),
+        transport=sse_starlette.serve,
+    )
 
 
 async def _owner_to_check(token: str, state: State, reference: str) -> str | None:
@@ -79,10 +67,6 @@ async def _owner_to_check(token: str, state: State, reference: str) -> str | Non
     if order_of_token != reference:
         raise NotAllowed("This token is for another order. Send the token of this order.")
     return None
-
-
-def _context(scope: Scope) -> tuple[Request, State]:
-    return Request(scope), scope["app"].state.deps
 
 
 def _require_match(pattern: re.Pattern[str], name: str) -> str:
@@ -190,12 +174,12 @@ EVENT_FRAMES = (
 ORDER_FRAMES = "Its state, then every change, with the event `order`."
 FAST_ROUTES = (
     FastRoute(
-        "GET", EVENT_PATH, SectionsUpdates(), tag="streams", summary="Stream the line and the sections of an event",
+        "GET", EVENT_PATH, sections_updates, tag="streams", summary="Stream the line and the sections of an event",
         parameters=[SECTIONS, SEATS, LAST_EVENT_ID], answers={200: (EVENT_FRAMES, "text/event-stream")},
         refusals=REFUSALS | {422: "Malformed filter of sections or seats"},
     ),
     FastRoute(
-        "GET", ORDER_PATH, OrderUpdates(), tag="streams", summary="Stream an order",
+        "GET", ORDER_PATH, order_updates, tag="streams", summary="Stream an order",
         parameters=[LAST_EVENT_ID], answers={200: (ORDER_FRAMES, "text/event-stream")}, refusals=REFUSALS,
     ),
 )  # fmt: skip

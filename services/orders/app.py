@@ -99,10 +99,9 @@ def create_app(
     return create_service(
         "orders", settings, title="orders", lifespan=lifespan, meter=meter, own_checks=partial(own_checks, settings),
         checks=lambda app: app.state.preconditions.checks(),
-        fast_routes=[CREATE_ORDER, READ_ORDER, PAYMENT_WEBHOOKS],
+        fast_routes=[CREATE_ORDER, READ_ORDER, PAYMENT_WEBHOOKS, *api_orders.FAST_ROUTES, *api_tickets.FAST_ROUTES],
         routers=[
-            api_orders.router, api_tickets.router, api_reminders.router, orders.router, reports.router, events.router,
-            webhooks.router,
+            api_reminders.router, orders.router, reports.router, events.router, webhooks.router,
         ],
         internal_api=internal.API, forms=FORMS, body_max_bytes=EVENT_FILE_MAX_BYTES,
     )  # fmt: skip

@@ -7,8 +7,6 @@ proves who made a reservation, because a hold outlasts the session it was made i
 import re
 from dataclasses import dataclass
 
-from starlette.requests import Request
-
 from services.orders.model.order import Order
 from services.orders.model.references import Customer
 from services.orders.problems import UnknownOrder
@@ -22,13 +20,13 @@ from shared.security.credentials import (
     cookie_name,
     cookie_values,
     cookies,
-    header_fields,
     order_cookie,
     require_own_origin,
 )
 from shared.security.token_buckets import FanLimit
 from shared.security.tokens import Keyring, PassReader, read_order_token
 from shared.security.user_jwt import UserJwtReader
+from shared.web.request import Request
 
 PASSES_MAX, ORDERS_MAX = 16, 100
 _PASS_COOKIES = {secure: re.compile(cookie_name(f"onsale_pass_{EVENT_ID}", secure=secure)) for secure in (False, True)}
@@ -52,7 +50,7 @@ class CustomerAuthenticator:
         pass may have expired up to `lapsed_s` seconds ago. Each of them counts a call. Raises `NoCredential`,
         `BadCredential`, `TooManyRequests`.
         """
-        fields = header_fields(request.scope)
+        fields = request.fields
         token = bearer(fields)
         if token is not None:
             held = [self._pass_holder(token, lapsed_s) if self.passes.recognises(token) else await self._user(token)]
@@ -88,7 +86,7 @@ class CustomerAuthenticator:
 
     async def require_owner(self, request: Request, order: Order) -> None:
         """Raises `UnknownOrder` for somebody else's credential, so that references cannot be probed."""
-        fields = header_fields(request.scope)
+        fields = request.fields
         token = bearer(fields)
         name = order_cookie(order.reference, secure=self.secure_cookies)
         texts = cookie_values(fields, name) if token is None else [token]
@@ -102,7 +100,7 @@ class CustomerAuthenticator:
 
     def orders_in_cookies(self, request: Request) -> list[str]:
         """The references that this browser's cookies open; none of a request with a bearer token."""
-        fields = header_fields(request.scope)
+        fields = request.fields
         if bearer(fields) is not None:
             return []
         ours = _ORDER_COOKIES[self.secure_cookies].fullmatch
@@ -118,7 +116,7 @@ class CustomerAuthenticator:
         """The reference that the bearer token opens, if it is an order token; the call counts for the order. Raises
         `TooManyRequests`.
         """
-        reference = self._opened(bearer(header_fields(request.scope)))
+        reference = self._opened(bearer(request.fields))
         if reference is not None:
             self.fan_limit.check(reference)
         return reference

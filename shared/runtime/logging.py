@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 import orjson
 import structlog
@@ -156,8 +156,19 @@ REQUEST_STEPS: Mapping[tuple[str, str], str] = {  # by method and route
     ("POST", "/events/{event_id}/reservations/{reservation_id}/keep"): "sale.release",
     ("POST", "/orders"): "sale.order",
 }
-FACTS_KEY, PICKED_KEY = "onsale.sale_facts", "onsale.sale_picked"  # of a request's scope
 _picked: ContextVar[bool | None] = ContextVar("sale_log_picked", default=None)  # None: no request decided
+
+
+class LoggedRequest(Protocol):
+    """What the line of a request shows of it."""
+
+    id: str
+    status: int
+    path: Mapping[str, str]
+    facts: Mapping[str, Any]
+
+    @property
+    def method(self) -> str: ...
 
 
 class SaleLog:
@@ -212,23 +223,25 @@ class SaleLog:
         finally:
             self.write(name, ms=_ms(began_s), outcome=outcome, **facts)
 
+    def picks_request(self, path: str, *, named: bool) -> bool:
+        """Whether a request is logged with all it causes. One of another service that has an id is logged there."""
+        return (named and path.startswith("/internal")) or self.picks()
+
     @contextmanager
-    def request(self, scope: MutableMapping[str, Any], *, named: bool) -> Iterator[None]:
-        """Decides for the request, unless that was done. One of another service that has an id is logged there."""
-        inside = named and scope["path"].startswith("/internal")
-        scope[PICKED_KEY] = picked = scope[PICKED_KEY] if PICKED_KEY in scope else inside or self.picks()
+    def request(self, picked: bool) -> Iterator[None]:
+        """What happens inside happens for a request of which this was decided."""
         token = _picked.set(picked)
         try:
             yield
         finally:
             _picked.reset(token)
 
-    def ended(self, scope: MutableMapping[str, Any], route: str, *, status: int, ms: float, request_id: str) -> None:
-        """The line of a request that was logged, if it is a step of the sale."""
-        name = REQUEST_STEPS.get((scope["method"], route))
-        if name is not None and scope.get(PICKED_KEY):
-            facts = {"event_id": scope.get("path_params", {}).get("event_id")} | scope.get(FACTS_KEY, {})
-            self.line(name, request_id=request_id, status=status, ms=round(ms, 2), **facts)
+    def ended(self, request: LoggedRequest, route: str, *, ms: float) -> None:
+        """The line of a request that is logged, if it is a step of the sale."""
+        name = REQUEST_STEPS.get((request.method, route))
+        if name is not None:
+            facts = {"event_id": request.path.get("event_id"), **request.facts}
+            self.line(name, request_id=request.id, status=request.status, ms=round(ms, 2), **facts)
 
     @contextmanager
     def batch(

@@ -31,7 +31,7 @@ ALLOWED = frozenset({"http.route", "http.request.method", "http.response.status_
                      "onsale.service", "onsale.members", "onsale.attempt"})  # fmt: skip
 LINKS_MAX, REQUESTED_PER_S_MAX = 32, 50
 SAMPLED_ARG, ENDPOINT, DISABLED = "OTEL_TRACES_SAMPLER_ARG", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_SDK_DISABLED"
-TRACEPARENT, DECIDED_KEY = b"traceparent", "onsale.is_traced"
+TRACEPARENT = b"traceparent"
 _propagator = TraceContextTextMapPropagator()
 
 tracer: Tracer | None = None  # None: off
@@ -76,13 +76,9 @@ class RequestSpan(NamedTuple):
 
 
 def is_traced(scope: MutableMapping[str, Any]) -> bool:
-    """Whether this request is traced; decided once. Call only while `tracer` is not None."""
-    decided: bool | None = scope.get(DECIDED_KEY)
-    if decided is None:
-        asks = _context_of(_parent_of(scope)) is not None
-        decided = (asks and _may_request(scope["path"])) or bool(_one_in and next(_requests) % _one_in == 0)
-        scope[DECIDED_KEY] = decided
-    return decided
+    """Decides whether this request is traced. Call only while `tracer` is not None, once for a request."""
+    asks = _context_of(_parent_of(scope)) is not None
+    return (asks and _may_request(scope["path"])) or bool(_one_in and next(_requests) % _one_in == 0)
 
 
 def _may_request(path: str) -> bool:
@@ -101,8 +97,8 @@ def _parent_of(scope: MutableMapping[str, Any]) -> str | None:
 
 
 def begin_request(service: str, scope: MutableMapping[str, Any]) -> RequestSpan | None:
-    """A span for this request if it is traced. Call only while `tracer` is not None."""
-    if tracer is None or not is_traced(scope):
+    """A span for this request, which is traced; None if tracing has ended meanwhile."""
+    if tracer is None:
         return None
     above = _context_of(_parent_of(scope)) or Context()
     span = tracer.start_span(f"{service} {scope['method']}", context=above, kind=SpanKind.SERVER)

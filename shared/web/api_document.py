@@ -94,9 +94,15 @@ def complete_openapi(app: FastAPI, form_paths: Sequence[str] = ()) -> None:
 
 
 def _add_fast_routes(document: dict[str, Any], routes: Sequence[FastRoute]) -> None:
+    routes = [route for route in routes if route.include_in_schema]
     models = sorted({model for route in routes for model in route.models}, key=lambda model: model.__name__)
     _, schemas = models_json_schema([(model, "validation") for model in models], ref_template=MODEL_REF)
-    document.setdefault("components", {}).setdefault("schemas", {}).update(schemas.get("$defs", {}))
+    made = document.setdefault("components", {}).setdefault("schemas", {})
+    for name, schema in schemas.get("$defs", {}).items():
+        for part in schema.get("properties", {}).values():
+            if part.get("default", ...) is None:  # as the framework: what may be null is so if it is left out
+                del part["default"]
+        made[name] = schema
     for route in routes:
         document["paths"].setdefault(route.path, {})[route.method] = copy.deepcopy(route.operation)
 

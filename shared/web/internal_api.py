@@ -13,8 +13,6 @@ from typing import Any, NamedTuple, TypeVar
 from fastapi import FastAPI
 from opentelemetry.trace import SpanKind
 from pydantic import BaseModel
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from shared.concurrency.background import ACTIVITY
 from shared.errors.problems import InternalError, Problem, from_document
@@ -25,8 +23,10 @@ from shared.runtime.logging import get_logger
 from shared.runtime.metrics import FAILURES, REQUESTS
 from shared.security.auth import SERVICE_HEADER, check_service_call
 from shared.security.tokens import Keyring
-from shared.web.exception_handlers import expected_problem
-from shared.web.fast_routes import JSON, QUIET_KEY, answer, parse_model, read_body
+from shared.web.answers import JSON, Answer
+from shared.web.fast_routes import FastRoute
+from shared.web.problem_answers import problem_of_exception
+from shared.web.request import Request, parse_model
 
 log = get_logger("onsale.http")
 PREFIX = "/internal"
@@ -45,9 +45,18 @@ class Operation(NamedTuple):
     question: type[BaseModel]
     work: Callable[[Any, Any], Awaitable[BaseModel]]
 
-    def route(self, keys: Keyring) -> Route:
-        """Its form over HTTP, which needs a signature by one of these keys."""
-        return Route(PREFIX + self.path, _SignedEndpoint(self, keys), methods=["POST"])
+    def route(self, keys: Keyring) -> FastRoute:
+        """Its form over HTTP, which needs a signature by one of these keys. The framework would validate and copy every
+        member of a batch once more.
+        """
+
+        async def answer(request: Request) -> Answer:
+            body, signature = await request.body(), request.header(SIGNATURE) or ""
+            check_service_call(keys, signature, request.method, request.scope["path"], body, now_s=time.time())
+            reply = await self.work(request.state, parse_model(body, self.question))
+            return Answer(200, reply.model_dump_json().encode(), (JSON,))
+
+        return FastRoute("POST", PREFIX + self.path, answer, in_schema=False)
 
 
 class InternalApi(dict[str, Operation]):
@@ -63,22 +72,6 @@ class InternalApi(dict[str, Operation]):
             return work
 
         return add
-
-
-class _SignedEndpoint:
-    """An operation over HTTP. The framework would validate and copy every member of a batch once more."""
-
-    def __init__(self, operation: Operation, keys: Keyring) -> None:
-        self._operation, self._keys = operation, keys
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope[QUIET_KEY] = True
-        body = await read_body(receive)
-        signature = next((value for name, value in scope["headers"] if name == SIGNATURE), b"").decode("latin-1")
-        check_service_call(self._keys, signature, scope["method"], scope["path"], body, now_s=time.time())
-        question = parse_model(body, self._operation.question)
-        reply = await self._operation.work(scope["app"].state.deps, question)
-        await answer(send, 200, reply.model_dump_json().encode(), JSON)
 
 
 class OwnProcess:
@@ -113,8 +106,11 @@ class OwnProcess:
                 return await operation.work(self._app.state.deps, question)
             with tracing.span(f"POST {route}", kind=SpanKind.SERVER, service=self._name):
                 return await operation.work(self._app.state.deps, question)
-        except Exception as raised:  # noqa: BLE001
-            problem = self._problem(raised, route)
+        except Exception as raised:
+            problem = problem_of_exception(raised, route)
+            if problem is None:
+                log.exception("request.failed", service=self._name, route=route)
+                problem = InternalError()
             status = problem.code
             return from_document(status, problem.body())  # a new one: the callee may raise one object to several
         finally:
@@ -124,10 +120,3 @@ class OwnProcess:
                 FAILURES.labels(self._name, route, "POST").inc()
             if self._meter is not None:
                 self._meter.request_finished(0, status, seconds)
-
-    def _problem(self, raised: Exception, route: str) -> Problem:
-        try:
-            return expected_problem(raised, path=route)
-        except Exception:
-            log.exception("request.failed", service=self._name, route=route)
-            return InternalError()

@@ -13,12 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from fastapi import FastAPI
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from shared.errors.problems import Overloaded
 from shared.process.load_meter import NOT_FANS
-from shared.web.exception_handlers import REQUEST_ID_KEY, send_problem
 
 READ_WITHIN_S, WRITE_WITHIN_S = 1.5, 3.0
 QUIET, LEAST_MAX, CROWD_MAX = 128, 256, 4096
@@ -118,30 +114,6 @@ class Load(NamedTuple):
         return shedder
 
 
-def shed_load(app: FastAPI, fast_routes: ASGIApp) -> ASGIApp:
-    """Adds load shedding to the app, whose load is `app.state.load`, and to its fast routes, which are returned."""
-    app.state.load = load = Load(*map(LoadShedder, (READ_WITHIN_S, WRITE_WITHIN_S, WRITE_WITHIN_S)))
-    app.add_middleware(LoadSheddingMiddleware, load)
-    return LoadSheddingMiddleware(fast_routes, load)
-
-
-class LoadSheddingMiddleware:
-    """Refuses requests of fans as the load says. Operators, providers, probes and the other services are let in."""
-
-    def __init__(self, app: ASGIApp, load: Load) -> None:
-        self._app, self._load = app, load
-        self.answer_now = getattr(app, "answer_now", None)  # takes no time, so nothing is refused
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"].startswith(NEVER_REFUSED):
-            await self._app(scope, receive, send)
-            return
-        try:
-            shedder = self._load.begin(scope["method"], scope["path"])
-        except Overloaded as refused:
-            await send_problem(refused, scope[REQUEST_ID_KEY], send)
-            return
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            shedder.end()
+def new_load() -> Load:
+    """The load of a process, nothing of it measured yet."""
+    return Load(*map(LoadShedder, (READ_WITHIN_S, WRITE_WITHIN_S, WRITE_WITHIN_S)))

@@ -5,7 +5,7 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import Depends, Path, Query
+from fastapi import Depends, Header, Path, Query
 from pydantic import AwareDatetime
 
 from shared.contracts.fields import EVENT_ID_PATTERN, SECTION_ID_PATTERN, PlainText, TimeSteps
@@ -35,6 +35,7 @@ async def _time_steps(
 
 TimeStepsQuery = Annotated[TimeSteps, Depends(_time_steps)]
 
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key")]
 KEY_MAX_CHARS = 255
 _KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_MAX_CHARS}}}")
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import time
+from typing import Any
 
 import httpx
+from fastapi import FastAPI
 
 from onsale.server_sent_events import messages
 from services.console.streams.event_stream import EventStream
@@ -11,6 +13,8 @@ from services.console.streams.watchers import Watchers
 from shared.contracts.admin.console import STREAM_PATH
 from shared.security.auth import AdminKeys, OperatorSession, sign_session
 from shared.web.app import drain
+from shared.web.problem_answers import REQUEST_KEY
+from shared.web.request import Request
 from tests.console.admin import EVENT
 from tests.console.conftest import ADMIN_KEYS, KEYS, Console, Start, next_of
 from tests.support.wait import wait_until
@@ -76,7 +80,9 @@ async def test_a_reader_that_does_not_read_is_cut() -> None:
 
     def serve(how: object) -> asyncio.Task[None]:
         stream = EventStream(watchers, lambda: b"first", heartbeat_s=60, ends_s=time.time() + 60)
-        return asyncio.create_task(stream({"type": "http"}, receive, how))  # type: ignore[arg-type]
+        scope: dict[str, Any] = {"type": "http", "headers": []}
+        request = Request(FastAPI(), scope, receive, body_max_bytes=0)
+        return asyncio.create_task(stream({**scope, REQUEST_KEY: request}, receive, how))  # type: ignore[arg-type]
 
     slow, quick = serve(send), serve(reads)
     await wait_until(lambda: watchers.count == 2)

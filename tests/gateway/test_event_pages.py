@@ -31,7 +31,7 @@ async def pages(state: Any, queue: QueueService, settings: Settings, shop: Shop)
 
 async def html(pages: EventPages, language: str = "en", *, may_have_place: bool = True) -> str:
     document = await pages.page("show", language, may_have_place=may_have_place)
-    return document._plain.decode()
+    return document.body.decode()
 
 
 def facts(text: str) -> dict[str, Any]:

@@ -37,9 +37,10 @@ from proof.bad_input.raw.framing import (
 )
 from proof.bad_input.raw.http_forms import FINAL, FORMS, LAST, SMUGGLING, changed
 from shared.errors.problems import Problem
-from shared.web.exception_handlers import send_problem
-from shared.web.fast_routes import answer, read_body
+from shared.web.answers import Answer
+from shared.web.problem_answers import document
 from tests.support.running.balancers import Kind, plan_for_ports, running_balancer
+from tests.support.running.serving import whole_body
 from tests.support.running.suite import RunningSuite
 
 SILENT_S, WITHIN_S = 0.4, 5.0
@@ -110,13 +111,13 @@ class Recorder:
         client, _ = scope["client"] or ("", 0)  # none, if it has gone already
         self.seen.setdefault(client, []).append(request)
         try:
-            request["body"] = len(await read_body(receive))
+            request["body"] = len(await whole_body(receive))
         except Problem as refused:
-            await send_problem(refused, None, send)
+            await document(refused)(scope, receive, send)
             return
         except ClientDisconnect:
             return
-        await answer(send, 200, orjson.dumps(request))
+        await Answer(200, orjson.dumps(request))(scope, receive, send)
 
     def take(self) -> list[dict[str, object]]:
         """All requests since the last time, of all connections."""

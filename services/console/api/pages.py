@@ -6,14 +6,13 @@ Nothing from elsewhere is loaded, no inline script or style runs, and markup is 
 import re
 from pathlib import Path
 
-from fastapi import APIRouter, Request
-from starlette.responses import Response
-
 from shared.errors.problems import NotFound
 from shared.routes import EVENT_ID
+from shared.web.answers import Answer
+from shared.web.fast_routes import FastRoute
 from shared.web.pages.built_files import IMMUTABLE, built_file
+from shared.web.request import Request
 
-router = APIRouter(include_in_schema=False)
 PAGES = Path(__file__).parents[1] / "pages" / "dist"
 SECURITY = {
     "content-security-policy": "default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; "
@@ -25,21 +24,25 @@ SECURITY = {
 _event_id = re.compile(EVENT_ID)
 
 
-@router.get("/console")
-@router.get("/console/")
-async def index(request: Request) -> Response:
-    return await built_file(request, PAGES, "index.html", {**SECURITY, "cache-control": "no-cache"})
+async def index(request: Request) -> Answer:
+    return await built_file(request.fields, PAGES, "index.html", {**SECURITY, "cache-control": "no-cache"})
 
 
-@router.get("/console/events/{event_id}")
-@router.get("/console/wall/{event_id}")
-async def screen(event_id: str, request: Request) -> Response:
+async def screen(request: Request) -> Answer:
     """The same document: the page reads its address."""
-    if not _event_id.fullmatch(event_id):
+    if not _event_id.fullmatch(request.path["event_id"]):
         raise NotFound
     return await index(request)
 
 
-@router.get("/console/assets/{name}")
-async def asset(name: str, request: Request) -> Response:
-    return await built_file(request, PAGES, name, {**SECURITY, "cache-control": IMMUTABLE})
+async def asset(request: Request) -> Answer:
+    return await built_file(request.fields, PAGES, request.path["name"], {**SECURITY, "cache-control": IMMUTABLE})
+
+
+FAST_ROUTES = [
+    FastRoute("GET", path, handler, in_schema=False)
+    for path, handler in (
+        ("/console", index), ("/console/", index), ("/console/events/{event_id}", screen),
+        ("/console/wall/{event_id}", screen), ("/console/assets/{name}", asset),
+    )
+]  # fmt: skip

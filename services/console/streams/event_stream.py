@@ -11,8 +11,7 @@ from starlette.types import Receive, Scope, Send
 from services.console.streams.messages import HEARTBEAT
 from services.console.streams.watchers import Watcher, Watchers
 from shared.concurrency.tasks import stop
-from shared.web.app import RECEIVE_KEY
-from shared.web.fast_routes import QUIET_KEY
+from shared.web.request import request_of
 
 HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -32,7 +31,7 @@ class EventStream(Response):
         self._heartbeat_s, self._ends_s = heartbeat_s, ends_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope[QUIET_KEY] = True
+        request_of(scope).quiet = True
         watcher = self._watchers.add()
         watcher.on_cut = _aborter(scope)
         leaves = asyncio.create_task(_left(receive))
@@ -68,7 +67,7 @@ async def _left(receive: Receive) -> None:
 
 def _aborter(scope: Scope) -> Callable[[], object]:
     """Closes the connection with its unread messages: the server's transport beneath all middleware, or the task."""
-    transport: Any = getattr(getattr(scope.get(RECEIVE_KEY), "__self__", None), "transport", None)
+    transport: Any = getattr(getattr(request_of(scope).receive, "__self__", None), "transport", None)
     if hasattr(transport, "abort"):
         abort: Callable[[], object] = transport.abort
         return abort

@@ -22,8 +22,8 @@ from shared.routes import EVENT_ID
 from shared.security.credentials import credentials, pass_cookie
 from shared.security.key_rotation import JWKS_MAX_AGE_S
 from shared.security.tokens import Keyring, jwks
-from shared.web.exception_handlers import REQUEST_ID_KEY
 from shared.web.parameters import EventIdPath
+from shared.web.request import request_of
 
 ANY_METHOD = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 VERDICT_HEADERS = {
@@ -65,7 +65,7 @@ async def _check(request: Request, proxy: Proxy, event_id: str, tail: str) -> Re
     except Problem as problem:
         decision = Decision(problem.slug, problem=problem)
     CHECKS.labels(proxy, decision.verdict).inc()
-    return _respond(proxy, decision, request.scope.get(REQUEST_ID_KEY))
+    return _respond(proxy, decision, request_of(request.scope).id)
 
 
 def _respond(proxy: Proxy, decision: Decision, request_id: str | None) -> Response:

@@ -3,10 +3,7 @@
 from contextlib import suppress
 from typing import Any
 
-import orjson
-from starlette.types import Receive, Scope, Send
-
-from services.gateway.api.requests import cookie_header, fan_of, may_bypass
+from services.gateway.api.requests import cookie_field, fan_of, may_bypass
 from services.gateway.metrics import CLAIMS
 from services.gateway.state import State
 from services.gateway.waiting_line.place_client import ENDED_STATES
@@ -15,45 +12,42 @@ from shared.contracts.queue import Claimed
 from shared.errors.problems import AlreadyExtended, NotAdmitted, PlaceExpired, Problem, RoomClosed, SoldOut, StaleEpoch
 from shared.runtime.clock import now_ms, rfc3339
 from shared.security.credentials import pass_cookie, queue_cookie
-from shared.web.fast_routes import JSON, NO_STORE, answer
+from shared.web.answers import NO_STORE, Answer, json_answer
+from shared.web.request import Request
 
 
-class Claim:
-    """Issues the pass of a called fan. Fans who are far from being called are refused from the cached line while it is
-    fresh.
+async def claim(request: Request) -> Answer:
+    """Issues the pass of a called fan. Fans who are far from being called are refused from the cached line while it
+    is fresh.
     """
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state, event_id, token = await fan_of(scope, receive)
-        line = await state.line_cache.line_in_epoch(event_id, token.epoch)
-        state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
-        waits = not line.may_be_called(line.position(token.lane, token.join_seq))
-        if waits and state.line_cache.is_fresh(line) and not may_bypass(scope, line, token):
-            CLAIMS.labels("not-admitted-by-frame").inc()
-            raise not_admitted(line)
-        try:
-            claimed = await state.place_client.claim(token)
-        except SoldOut as sold_out:
-            raise SoldOut(sold_out.detail, status=410) from sold_out
-        CLAIMS.labels(claimed.word).inc()
-        await _send_pass(send, state, event_id, claimed, line)
+    state, event_id, token = await fan_of(request)
+    line = await state.line_cache.line_in_epoch(event_id, token.epoch)
+    state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
+    waits = not line.may_be_called(line.position(token.lane, token.join_seq))
+    if waits and state.line_cache.is_fresh(line) and not may_bypass(request.scope, line, token):
+        CLAIMS.labels("not-admitted-by-frame").inc()
+        raise not_admitted(line)
+    try:
+        claimed = await state.place_client.claim(token)
+    except SoldOut as sold_out:
+        raise SoldOut(sold_out.detail, status=410) from sold_out
+    CLAIMS.labels(claimed.word).inc()
+    return _pass_answer(state, event_id, claimed, line)
 
 
-class Extend:
+async def extend(request: Request) -> Answer:
     """Gives a fan more time to choose: the session's length again, from now on, once."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state, event_id, token = await fan_of(scope, receive)
-        extended = await state.place_client.extend(token)
-        claimed = extended.claimed
-        if claimed.word == "admitted" and extended.outcome == "before":
-            raise AlreadyExtended
-        if claimed.word == "admitted" and extended.outcome == "too-late":
-            raise PlaceExpired("The session is ending now. Join the line again.", place="expired", why="session")
-        await _send_pass(send, state, event_id, claimed, await state.line_cache.line_in_epoch(event_id, token.epoch))
+    state, event_id, token = await fan_of(request)
+    extended = await state.place_client.extend(token)
+    claimed = extended.claimed
+    if claimed.word == "admitted" and extended.outcome == "before":
+        raise AlreadyExtended
+    if claimed.word == "admitted" and extended.outcome == "too-late":
+        raise PlaceExpired("The session is ending now. Join the line again.", place="expired", why="session")
+    return _pass_answer(state, event_id, claimed, await state.line_cache.line_in_epoch(event_id, token.epoch))
 
 
-async def _send_pass(send: Send, state: State, event_id: str, claimed: Claimed, line: LineSnapshot) -> None:
+def _pass_answer(state: State, event_id: str, claimed: Claimed, line: LineSnapshot) -> Answer:
     """Raises `PlaceExpired`, or what keeps a waiting fan out."""
     if claimed.word in ENDED_STATES:
         why: dict[str, Any] = {"why": claimed.why} if claimed.why is not None else {}
@@ -67,8 +61,8 @@ async def _send_pass(send: Send, state: State, event_id: str, claimed: Claimed, 
         "status": "admitted",
     }
     max_age_s = max(0, (claimed.expires_at_ms - now_ms()) // 1000)
-    kept = cookie_header(state, pass_cookie, event_id, claimed.admission, max_age_s=max_age_s)
-    await answer(send, 200, orjson.dumps(body), JSON, NO_STORE, kept)
+    kept = cookie_field(state, pass_cookie, event_id, claimed.admission, max_age_s=max_age_s)
+    return json_answer(body, NO_STORE, kept)
 
 
 def not_admitted(line: LineSnapshot) -> Problem:
@@ -80,12 +74,10 @@ def not_admitted(line: LineSnapshot) -> Problem:
     return NotAdmitted(status=409, retry_after_s=max(1, line.poll_min_ms // 1000))
 
 
-class Leave:
+async def leave(request: Request) -> Answer:
     """Ends the place. A place from before a reset of the line has ended already."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state, event_id, token = await fan_of(scope, receive)
-        with suppress(StaleEpoch):
-            await state.place_client.leave(token)
-        deleted = (cookie_header(state, name, event_id, "", max_age_s=0) for name in (queue_cookie, pass_cookie))
-        await answer(send, 204, b"", NO_STORE, *deleted)
+    state, event_id, token = await fan_of(request)
+    with suppress(StaleEpoch):
+        await state.place_client.leave(token)
+    deleted = (cookie_field(state, name, event_id, "", max_age_s=0) for name in (queue_cookie, pass_cookie))
+    return Answer(204, b"", (NO_STORE, *deleted))

@@ -4,18 +4,14 @@ They are rendered for one fan, stored by nobody, and refresh by a header field w
 browser counts as one without scripts once it has posted a form or followed `?scripts=off`; the page's script ends that.
 """
 
-import gzip
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from fastapi import Request
-from starlette.responses import Response
-
 from services.gateway.api.queue import computed_status, status_from_queue, waiting_status
 from services.gateway.api.requests import may_bypass
-from services.gateway.documents import HEADERS, EventShell, of_language, rendered
+from services.gateway.documents import HEADERS, HTML, EventShell, of_language, rendered
 from services.gateway.event_page.structured_data import for_script
 from services.gateway.fan_pages.formats import moment
 from services.gateway.fan_pages.line_words import change, estimate
@@ -26,11 +22,12 @@ from services.gateway.state import State
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.orders import ReadOwnOrder
 from shared.errors.problems import Problem, StaleEpoch
-from shared.security.credentials import cookie, cookies, header_fields, order_cookie, set_cookie
+from shared.security.credentials import cookie, cookies, order_cookie, set_cookie
 from shared.security.tokens import QueueToken
+from shared.web.answers import Answer, compressed, fields_of
 from shared.web.forms import PLAIN_COOKIE, PLAIN_COOKIE_S, typed_fields
 from shared.web.languages import language_of
-from shared.web.pages.built_files import accepted_encodings
+from shared.web.request import Request
 from shared.words.words import Words, words
 
 BUSY_AGAIN_S = 5
@@ -45,8 +42,8 @@ UNSHOWN = frozenset({"entry-delayed"})
 
 def has_no_scripts(request: Request) -> bool:
     """Whether this browser runs no scripts, as far as it has shown."""
-    chosen = request.query_params.get("scripts")
-    return chosen == "off" or (chosen is None and cookie(header_fields(request.scope), PLAIN_COOKIE) is not None)
+    chosen = request.parameters.get("scripts")
+    return chosen == "off" or (chosen is None and cookie(request.fields, PLAIN_COOKIE) is not None)
 
 
 def _place(state: State, event_id: str, request: Request) -> tuple[LineSnapshot, QueueToken] | None:
@@ -55,7 +52,7 @@ def _place(state: State, event_id: str, request: Request) -> tuple[LineSnapshot,
     return (line, token) if token is not None and line is not None and line.epoch == token.epoch else None
 
 
-async def waiting_page(state: State, event_id: str, request: Request) -> Response | None:
+async def waiting_page(state: State, event_id: str, request: Request) -> Answer | None:
     """The page of a fan above the head, with their position: computed from memory. None for all others."""
     found = _place(state, event_id, request)
     if found is None:
@@ -72,7 +69,7 @@ async def waiting_page(state: State, event_id: str, request: Request) -> Respons
     return _personal(request, page.shell, waiting_slots(text, page, line, token, status) | brought)
 
 
-async def plain_event_page(state: State, event_id: str, request: Request) -> Response:
+async def plain_event_page(state: State, event_id: str, request: Request) -> Answer:
     """The whole page of a fan without scripts, at any step."""
     text = words(language_of(request.scope))
     if not state.plain_pages.allow(state.rate_limits.address_of(request.scope)):
@@ -80,7 +77,7 @@ async def plain_event_page(state: State, event_id: str, request: Request) -> Res
     page = await state.event_pages.shell(event_id, text.language)
     found = _place(state, event_id, request)
     view, slots = OwnView(event_id), dict[str, str]()
-    query = dict(request.query_params)
+    query = request.parameters
     if found is not None:
         try:
             view, slots = await _own_step(state, text, page, found, query=query, request=request)
@@ -147,19 +144,19 @@ def waiting_slots(
 def _orders_of(state: State, request: Request) -> tuple[str, ...]:
     """The orders to which this browser has keys, newest last."""
     prefix = order_cookie("", secure=state.settings.secure_cookies)
-    names = [name for name, _ in cookies(header_fields(request.scope)) if name.startswith(prefix)]
+    names = [name for name, _ in cookies(request.fields) if name.startswith(prefix)]
     return tuple(name.removeprefix(prefix) for name in names if name.removeprefix(prefix).isalnum())[-ORDERS_MAX:]
 
 
-async def plain_order_page(state: State, reference: str, request: Request) -> Response:
+async def plain_order_page(state: State, reference: str, request: Request) -> Answer:
     """The page of an order for a fan without scripts, opened by its cookie."""
     text = words(language_of(request.scope))
     if not state.plain_pages.allow(state.rate_limits.address_of(request.scope)):
         return _busy(request, text)
     view, seconds = await _own_order(state, text, reference, request), 0
-    view.problem = view.problem or _problem_words(text, request.query_params.get("problem"))
+    view.problem = view.problem or _problem_words(text, request.parameters.get("problem"))
     view.typed = _typed(state, request)
-    if view.again_s is not None and "still" in request.query_params:
+    if view.again_s is not None and "still" in request.parameters:
         view.again_s, view.still = None, True
     seconds = view.again_s or 0
     own = rendered("own_order.html", text.language, view=view)
@@ -168,13 +165,13 @@ async def plain_order_page(state: State, reference: str, request: Request) -> Re
 
 
 def _typed(state: State, request: Request) -> TypedEmail:
-    fields = typed_fields(header_fields(request.scope), secure=state.settings.secure_cookies)
-    return TypedEmail.of(fields, request.query_params.get("problem"))
+    fields = typed_fields(request.fields, secure=state.settings.secure_cookies)
+    return TypedEmail.of(fields, request.parameters.get("problem"))
 
 
 async def _own_order(state: State, text: Words, reference: str, request: Request) -> OwnOrderView:
     name = order_cookie(reference, secure=state.settings.secure_cookies)
-    token = cookie(header_fields(request.scope), name)
+    token = cookie(request.fields, name)
     if token is None:
         return OwnOrderView(reference)
     try:
@@ -187,29 +184,25 @@ async def _own_order(state: State, text: Words, reference: str, request: Request
     return order_view(text, own, event_name=event.name if event else "", sections=names)
 
 
-def _personal(request: Request, shell: Shell, slots: Mapping[str, str], *, again: str = "") -> Response:
+def _personal(request: Request, shell: Shell, slots: Mapping[str, str], *, again: str = "") -> Answer:
     """The page for this fan alone; `again` is when the browser is to load it again."""
     language = language_of(request.scope)
-    headers = {**HEADERS, **of_language(language), "cache-control": "private, no-store"}
+    headers = {**HEADERS, **of_language(language), "cache-control": "private, no-store", "content-type": HTML}
     if again:
         headers["refresh"] = again
-    body = shell.filled(slots).encode()
-    if "gzip" in accepted_encodings(request):
-        body, headers["content-encoding"] = gzip.compress(body, 1, mtime=0), "gzip"
-    response = Response(body, headers=headers, media_type="text/html")
-    if request.query_params.get("scripts") == "off":
-        secure = request.app.state.deps.settings.secure_cookies
-        kept = set_cookie(PLAIN_COOKIE, "1", max_age_s=PLAIN_COOKIE_S, secure=secure).replace(" HttpOnly;", "")
-        response.headers.append("set-cookie", kept)
-    return response
+    if request.parameters.get("scripts") == "off":
+        secure = request.state.settings.secure_cookies
+        kept = set_cookie(PLAIN_COOKIE, "1", max_age_s=PLAIN_COOKIE_S, secure=secure, readable=True)
+        headers["set-cookie"] = kept
+    return compressed(request.fields, Answer(200, shell.filled(slots).encode(), fields_of(headers)), level=1)
 
 
-def _busy(request: Request, text: Words) -> Response:
+def _busy(request: Request, text: Words) -> Answer:
     """A small page instead of a personal one; the answer is an error to nobody but a balancer."""
-    page = rendered("busy.html", text.language, path=request.url.path, after_s=BUSY_AGAIN_S)
+    page = rendered("busy.html", text.language, path=request.scope["path"], after_s=BUSY_AGAIN_S)
     headers = {**HEADERS, **of_language(text.language), "cache-control": "no-store"}
-    headers |= {"retry-after": str(BUSY_AGAIN_S), "refresh": str(BUSY_AGAIN_S)}
-    return Response(page, 503, headers, "text/html")
+    headers |= {"retry-after": str(BUSY_AGAIN_S), "refresh": str(BUSY_AGAIN_S), "content-type": HTML}
+    return Answer(503, page.encode(), fields_of(headers))
 
 
 def _problem_words(text: Words, slug: str | None) -> str:

@@ -1,18 +1,15 @@
-"""The fans' API of the line: join, status, the public line, pass, leave.
+"""The fans' API of the line: join, status, the public line, pass, leave. Crowds call it, so it is fast routes."""
 
-These are plain ASGI classes because crowds call them: each reads what it needs from the scope and writes bytes.
-Problems are raised to the app's exception handlers.
-"""
-
+import asyncio
+from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
 import orjson
-from starlette.routing import BaseRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
-from services.gateway.api.passes import Claim, Extend, Leave
-from services.gateway.api.requests import context, cookie_header, may_bypass, read_optional
+from services.gateway.api.passes import claim, extend, leave
+from services.gateway.api.requests import context, cookie_field, may_bypass
 from services.gateway.api.schemas import (
     ChallengeAnswer,
     JoinBody,
@@ -29,21 +26,13 @@ from services.gateway.waiting_line.join_batcher import Place
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import JoinRequest, PlaceState
 from shared.runtime.clock import now_ms, rfc3339
-from shared.runtime.logging import FACTS_KEY, sale_log
-from shared.security.credentials import header_fields, queue_cookie
+from shared.security.credentials import queue_cookie
 from shared.security.tokens import QueueToken
-from shared.web.fast_routes import (
-    JSON,
-    NO_STORE,
-    BatchAnswer,
-    FastRoute,
-    ImmediateAnswer,
-    answer,
-    encode_head,
-)
-from shared.web.forms import FORM_KEY
+from shared.web.answers import JSON, NO_STORE, Answer, Field, Later, json_answer
+from shared.web.fast_routes import FastRoute
+from shared.web.request import Request
 
-JSON_HEAD = encode_head(JSON, NO_STORE)
+JSON_FIELDS = (JSON, NO_STORE)
 PUBLIC_1_S = (b"cache-control", b"public, max-age=1")
 PLACE_CREDENTIALS: list[dict[str, list[str]]] = [{"queueToken": []}, {"queueCookie": []}, {"userJwt": []}]
 WAITING_STATES: frozenset[PlaceState] = frozenset({"prequeue", "waiting"})
@@ -52,39 +41,38 @@ _polls_computed, _polls_cached, _polls_requested = (
 )
 
 
-class Status:
-    """The status of a place: above the head computed from the cached line, below it requested from the queue."""
+def status(request: Request) -> Answer | Awaitable[Answer]:
+    """The status of a place: at once if this process has its line, it is above the head and its token needs no renewal,
+    as nearly all polls of a crowd.
+    """
+    state, event_id = context(request)
+    token, line = state.token_reader.queue_token(request.scope, event_id), state.line_cache.cached(event_id)
+    if token is None or line is None or line.epoch != token.epoch or state.token_reader.needs_renewal(token):
+        return _status(request, token)
+    position = line.position(token.lane, token.join_seq)
+    if position <= 0 or may_bypass(request.scope, line, token):
+        return _status(request, token)
+    state.rate_limits.check_fan(event_id, token.holder)
+    request.facts = {"join_seq": token.join_seq, "lane": token.lane, "position": position}
+    return Answer(200, computed_status(state, line, token, position), JSON_FIELDS)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state, event_id = context(scope)
-        token = state.token_reader.queue_token(scope, event_id) or await state.require_place(scope, event_id)
-        state.rate_limits.check_fan(event_id, token.holder)
-        line = await state.line_cache.line_in_epoch(event_id, token.epoch)
-        position = line.position(token.lane, token.join_seq)
-        if sale_log.on:
-            scope[FACTS_KEY] = {"join_seq": token.join_seq, "lane": token.lane, "position": position}
-        if position > 0 and not may_bypass(scope, line, token):
-            body = computed_status(state, line, token, position)
-        else:
-            state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
-            body = orjson.dumps(await status_from_queue(state, line, token))
-        renewed = state.token_reader.needs_renewal(token)
-        cookies = [_queue_token_cookie(state, event_id, state.token_reader.sign(token))] if renewed else []
-        await answer(send, 200, body, JSON, NO_STORE, *cookies)
 
-    def answer_now(self, scope: Scope) -> ImmediateAnswer | None:
-        """The status of a place above the head, if this process has its line and its token needs no renewal. Nearly
-        all polls of a crowd end here.
-        """
-        state, event_id = context(scope)
-        token, line = state.token_reader.queue_token(scope, event_id), state.line_cache.cached(event_id)
-        if token is None or line is None or line.epoch != token.epoch or state.token_reader.needs_renewal(token):
-            return None
-        position = line.position(token.lane, token.join_seq)
-        if position <= 0 or may_bypass(scope, line, token):
-            return None
-        state.rate_limits.check_fan(event_id, token.holder)
-        return ImmediateAnswer(JSON_HEAD, computed_status(state, line, token, position))
+async def _status(request: Request, token: QueueToken | None) -> Answer:
+    """Above the head computed from the line, below it requested from the queue."""
+    state, event_id = context(request)
+    token = token or await state.require_place(request.scope, event_id)
+    state.rate_limits.check_fan(event_id, token.holder)
+    line = await state.line_cache.line_in_epoch(event_id, token.epoch)
+    position = line.position(token.lane, token.join_seq)
+    request.facts = {"join_seq": token.join_seq, "lane": token.lane, "position": position}
+    if position > 0 and not may_bypass(request.scope, line, token):
+        body = computed_status(state, line, token, position)
+    else:
+        state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
+        body = orjson.dumps(await status_from_queue(state, line, token))
+    renewed = state.token_reader.needs_renewal(token)
+    cookies = [_queue_token_cookie(state, event_id, state.token_reader.sign(token))] if renewed else []
+    return Answer(200, body, (*JSON_FIELDS, *cookies))
 
 
 def computed_status(state: State, line: LineSnapshot, token: QueueToken, position: int) -> bytes:
@@ -140,55 +128,51 @@ async def status_from_queue(state: State, line: LineSnapshot, token: QueueToken)
     }
 
 
-class Join:
-    """Adds a fan to the line. A fan who joins again gets the same place."""
+def join(request: Request) -> Later | Awaitable[Answer]:
+    """Adds a fan to the line; a fan who joins again gets the same place. It waits for nothing but the batch, as nearly
+    all joins of a crowd, if the body is empty, this process has the line, the room wants no proof of work, and the fan
+    is no signed-in user.
+    """
+    state, event_id = context(request)
+    line = state.line_cache.cached(event_id)
+    if request.has_body or request.form or line is None or not state.join_policy.is_off(request.scope, line):
+        return _join(request)
+    fan = state.token_reader.fan(request.scope, event_id)
+    if fan is None:
+        return _join(request)
+    state.rate_limits.check_address(request.scope)
+    if fan.may_be_known:
+        state.rate_limits.check_fan(event_id, fan.holder)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state, event_id = context(scope)
-        if FORM_KEY in scope:
-            state.token_reader.require_browser(scope)
-        fan, claims = await identify(state, scope, event_id)
-        given = await read_optional(receive, JoinBody)
-        line = await state.line_cache.line(event_id)
-        if given.from_gate and line.rollout_percent < 100:
-            fan = state.token_reader.within_rollout(scope, event_id, fan, line.rollout_percent)
-        with state.join_policy.arrival(scope, event_id, line) as arrival:
-            fan = await state.join_policy.require_proof(scope, event_id, line, fan)
-            if given.code is not None:
-                fan = fan.model_copy(update={"code": given.code})
-            place = await state.join_batcher.join(event_id, fan, claims, address=state.rate_limits.address_of(scope))
-            arrival.is_new_fan = not place.known
-        if sale_log.on:
-            scope[FACTS_KEY] = {"join_seq": place.join_seq, "lane": place.lane, "known": place.known}
-        status, body, kept = joined(state, await state.line_cache.line(event_id), fan, place)
-        await answer(send, status, body, JSON, NO_STORE, kept)
+    def make(ended: "asyncio.Future[Place]") -> Answer:
+        return _joined(request, state.line_cache.cached(event_id) or line, fan, ended.result())
 
-    def answer_now(self, scope: Scope) -> BatchAnswer | None:
-        """The answer to a fan who joins by an empty body, if this process has the line, the room wants no proof of work
-        and the fan is no signed-in user. Nearly all joins of a crowd end here.
-        """
-        state, event_id = context(scope)
-        line = state.line_cache.cached(event_id)
-        if line is None or not state.join_policy.is_off(scope, line):
-            return None
-        fan = state.token_reader.fan(scope, event_id)
-        if fan is None:
-            return None
-        state.rate_limits.check_address(scope)
-        if fan.may_be_known:
-            state.rate_limits.check_fan(event_id, fan.holder)
-
-        def make(place: Place) -> ImmediateAnswer:
-            now = state.line_cache.cached(event_id) or line
-            status, body, kept = joined(state, now, fan, place)
-            return ImmediateAnswer(JSON_HEAD + encode_head(kept), body, status)
-
-        return BatchAnswer(state.join_batcher.enqueue(line, fan), make)
+    return Later(state.join_batcher.enqueue(line, fan), make)
 
 
-def joined(state: State, line: LineSnapshot, fan: JoinRequest, place: Place) -> tuple[int, bytes, tuple[bytes, bytes]]:
-    """Status, body and cookie of the answer to a fan who has this place; the fan is there."""
-    event_id = line.frame.event_id
+async def _join(request: Request) -> Answer:
+    state, event_id = context(request)
+    scope = request.scope
+    if request.form:
+        state.token_reader.require_browser(scope)
+    fan, claims = await identify(state, scope, event_id)
+    given = await request.json(JoinBody, empty=b"{}")
+    line = await state.line_cache.line(event_id)
+    if given.from_gate and line.rollout_percent < 100:
+        fan = state.token_reader.within_rollout(scope, event_id, fan, line.rollout_percent)
+    with state.join_policy.arrival(scope, event_id, line) as arrival:
+        fan = await state.join_policy.require_proof(scope, event_id, line, fan, form=request.form)
+        if given.code is not None:
+            fan = fan.model_copy(update={"code": given.code})
+        place = await state.join_batcher.join(event_id, fan, claims, address=state.rate_limits.address_of(scope))
+        arrival.is_new_fan = not place.known
+    return _joined(request, await state.line_cache.line(event_id), fan, place)
+
+
+def _joined(request: Request, line: LineSnapshot, fan: JoinRequest, place: Place) -> Answer:
+    """The answer to a fan who has this place; the fan is there."""
+    state, event_id = context(request)
+    request.facts = {"join_seq": place.join_seq, "lane": place.lane, "known": place.known}
     token = QueueToken(
         event_id=event_id,
         epoch=place.epoch,
@@ -215,7 +199,8 @@ def joined(state: State, line: LineSnapshot, fan: JoinRequest, place: Place) -> 
         "poll_after_ms": line.poll_after_ms(estimates["estimated_wait_time"], token.join_seq, position),
         **(line.heartbeat(token.join_seq, position) if waits else {}),
     }
-    return 200 if place.known else 201, orjson.dumps(body), _queue_token_cookie(state, event_id, text)
+    kept = _queue_token_cookie(state, event_id, text)
+    return Answer(200 if place.known else 201, orjson.dumps(body), (*JSON_FIELDS, kept))
 
 
 async def identify(state: State, scope: Scope, event_id: str) -> tuple[JoinRequest, Claims | None]:
@@ -229,42 +214,36 @@ async def identify(state: State, scope: Scope, event_id: str) -> tuple[JoinReque
     return fan, claims
 
 
-class Challenge:
+async def challenge(request: Request) -> Answer:
     """A proof-of-work challenge in advance of joining; 204 while the room requires none."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state, event_id = context(scope)
-        fan, _ = await identify(state, scope, event_id)
-        challenge = state.join_policy.challenge(scope, event_id, await state.line_cache.line(event_id), fan)
-        if challenge is None:
-            await answer(send, 204, b"", NO_STORE)
-        else:
-            await answer(send, 200, orjson.dumps(challenge), JSON, NO_STORE)
+    state, event_id = context(request)
+    fan, _ = await identify(state, request.scope, event_id)
+    line = await state.line_cache.line(event_id)
+    made = state.join_policy.challenge(request.scope, event_id, line, fan)
+    return Answer(204, b"", (NO_STORE,)) if made is None else json_answer(made)
 
 
-class PublicLine:
+def public_line(request: Request) -> Answer | Awaitable[Answer]:
     """The public state of the line: the same bytes for everybody, cacheable for a second."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state, event_id = context(scope)
-        line = await state.line_cache.line(event_id)
-        etag = (b"etag", line.etag)
-        if line.etag in header_fields(scope).get(b"if-none-match", b""):
-            await answer(send, 304, b"", etag, PUBLIC_1_S)
-        else:
-            await answer(send, 200, line.body(), JSON, etag, PUBLIC_1_S)
-
-    def answer_now(self, scope: Scope) -> ImmediateAnswer | None:
-        """The line, if this process has it and the caller no earlier one."""
-        state, event_id = context(scope)
-        line = state.line_cache.cached(event_id)
-        if line is None or any(name == b"if-none-match" for name, _ in scope["headers"]):
-            return None
-        return ImmediateAnswer(encode_head(JSON, (b"etag", line.etag), PUBLIC_1_S), line.body())
+    state, event_id = context(request)
+    line = state.line_cache.cached(event_id)
+    return _public_line(request) if line is None else _line_answer(request, line)
 
 
-def _queue_token_cookie(state: State, event_id: str, text: str) -> tuple[bytes, bytes]:
-    return cookie_header(state, queue_cookie, event_id, text, max_age_s=DEFAULTS.queue_cookie_s)
+async def _public_line(request: Request) -> Answer:
+    state, event_id = context(request)
+    return _line_answer(request, await state.line_cache.line(event_id))
+
+
+def _line_answer(request: Request, line: LineSnapshot) -> Answer:
+    etag = (b"etag", line.etag)
+    if line.etag in request.fields.get(b"if-none-match", b""):
+        return Answer(304, b"", (etag, PUBLIC_1_S))
+    return Answer(200, line.body(), (JSON, etag, PUBLIC_1_S))
+
+
+def _queue_token_cookie(state: State, event_id: str, text: str) -> Field:
+    return cookie_field(state, queue_cookie, event_id, text, max_age_s=DEFAULTS.queue_cookie_s)
 
 
 QUEUE_PATH = "/events/{event_id}/queue"
@@ -286,14 +265,14 @@ PROOF_OF_WORK = {
 UNKNOWN_EVENT = {404: "Unknown event"}
 POLLED_TOO_OFTEN = {429: "Polled far more often than `poll_after_ms` says"}
 _route = partial(FastRoute, tag="line")
-FAST_ROUTES: list[BaseRoute] = [
+FAST_ROUTES = [
     _route(
-        "GET", f"{QUEUE_PATH}/status", Status(), summary="Get the status of a place", security=PLACE_CREDENTIALS,
+        "GET", f"{QUEUE_PATH}/status", status, summary="Get the status of a place", security=PLACE_CREDENTIALS,
         answers={200: ("The status", StatusAnswer)},
         refusals=UNKNOWN_EVENT | POLLED_TOO_OFTEN | {410: "The room was reset"},
     ),
     _route(
-        "POST", QUEUE_PATH, Join(), summary="Join the line", security=[{}, *PLACE_CREDENTIALS],
+        "POST", QUEUE_PATH, join, summary="Join the line", security=[{}, *PLACE_CREDENTIALS],
         parameters=[IDEMPOTENCY_KEY, PROOF_OF_WORK], body=JoinBody, body_required=False,
         answers={201: ("A new place", JoinedAnswer), 200: ("The place this fan has already", JoinedAnswer)},
         refusals=UNKNOWN_EVENT | {
@@ -303,27 +282,27 @@ FAST_ROUTES: list[BaseRoute] = [
         },
     ),
     _route(
-        "GET", f"{QUEUE_PATH}/challenge", Challenge(), summary="Get a proof-of-work challenge",
+        "GET", f"{QUEUE_PATH}/challenge", challenge, summary="Get a proof-of-work challenge",
         security=[{}, *PLACE_CREDENTIALS], parameters=[IDEMPOTENCY_KEY], refusals=UNKNOWN_EVENT,
         answers={200: ("ALTCHA's challenge", ChallengeAnswer), 204: ("None is required", None)},
     ),
     _route(
-        "GET", QUEUE_PATH, PublicLine(), summary="Get the public state of the waiting room", refusals=UNKNOWN_EVENT,
+        "GET", QUEUE_PATH, public_line, summary="Get the public state of the waiting room", refusals=UNKNOWN_EVENT,
         answers={200: ("The line", LineAnswer), 304: ("Unchanged", None)},
     ),
     _route(
-        "POST", f"{QUEUE_PATH}/pass", Claim(), summary="Claim the pass", security=PLACE_CREDENTIALS,
+        "POST", f"{QUEUE_PATH}/pass", claim, summary="Claim the pass", security=PLACE_CREDENTIALS,
         answers={200: ("Admitted", PassAnswer)},
         refusals=UNKNOWN_EVENT | POLLED_TOO_OFTEN | {409: "Not called yet", 410: "This place has ended"},
     ),
     _route(
-        "POST", f"{QUEUE_PATH}/pass/extend", Extend(), summary="Get more time to choose, once",
+        "POST", f"{QUEUE_PATH}/pass/extend", extend, summary="Get more time to choose, once",
         security=PLACE_CREDENTIALS, answers={200: ("The pass with its new end", PassAnswer)},
         refusals=UNKNOWN_EVENT | POLLED_TOO_OFTEN
         | {409: "Extended before, or not called yet", 410: "This place has ended, or ends now"},
     ),
     _route(
-        "DELETE", QUEUE_PATH, Leave(), summary="Leave the line", security=PLACE_CREDENTIALS,
+        "DELETE", QUEUE_PATH, leave, summary="Leave the line", security=PLACE_CREDENTIALS,
         answers={204: ("Left", None)}, refusals=UNKNOWN_EVENT | POLLED_TOO_OFTEN,
     ),
 ]  # fmt: skip

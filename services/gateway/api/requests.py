@@ -1,10 +1,8 @@
-"""What the fast handlers of the line share: the context of a request, an optional body, a cookie, the rollout."""
+"""What the fast handlers of the line share: the context of a request, an empty body, a cookie, the rollout."""
 
 from collections.abc import Callable
-from typing import TypeVar
 
-from pydantic import BaseModel
-from starlette.types import Receive, Scope
+from starlette.types import Scope
 
 from services.gateway.api.schemas import EmptyBody
 from services.gateway.state import State
@@ -12,34 +10,25 @@ from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.rules.rollout import outside
 from shared.security.credentials import set_cookie
 from shared.security.tokens import QueueToken
-from shared.web.fast_routes import QUIET_KEY, parse_model, read_body
+from shared.web.answers import Field
+from shared.web.request import Request
 
-Body = TypeVar("Body", bound=BaseModel)
 
-
-def context(scope: Scope) -> tuple[State, str]:
+def context(request: Request) -> tuple[State, str]:
     """The state of this process and the event id of the path."""
-    scope[QUIET_KEY] = True
-    return scope["app"].state.deps, scope["path_params"]["event_id"]
+    return request.state, request.path["event_id"]
 
 
-async def fan_of(scope: Scope, receive: Receive) -> tuple[State, str, QueueToken]:
+async def fan_of(request: Request) -> tuple[State, str, QueueToken]:
     """As `context`, and the place of the fan, whose rate is checked. The body is empty."""
-    state, event_id = context(scope)
-    token = await state.require_place(scope, event_id)
+    state, event_id = context(request)
+    token = await state.require_place(request.scope, event_id)
     state.rate_limits.check_fan(event_id, token.holder)
-    await read_optional(receive, EmptyBody)
+    await request.json(EmptyBody, empty=b"{}")
     return state, event_id, token
 
 
-async def read_optional(receive: Receive, model: type[Body]) -> Body:
-    """As `read_model`; an empty body is an empty object."""
-    return parse_model(await read_body(receive) or b"{}", model)
-
-
-def cookie_header(
-    state: State, name: Callable[..., str], event_id: str, value: str, *, max_age_s: int
-) -> tuple[bytes, bytes]:
+def cookie_field(state: State, name: Callable[..., str], event_id: str, value: str, *, max_age_s: int) -> Field:
     secure = state.settings.secure_cookies
     kept = set_cookie(name(event_id, secure=secure), value, max_age_s=max_age_s, secure=secure)
     return b"set-cookie", kept.encode()

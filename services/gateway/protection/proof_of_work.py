@@ -31,7 +31,7 @@ from shared.contracts.room_options import FrictionRules
 from shared.errors.problems import StaleEpoch
 from shared.security.credentials import header_fields
 from shared.security.tokens import Keyring, QueueToken, b64
-from shared.web.forms import FORM_KEY, FormFields
+from shared.web.request import FormFields
 
 DECAY_S = 10.0
 
@@ -188,7 +188,9 @@ class JoinPolicy:
                 for key in keys:
                     self._arrivals.take_back(key, at_s=at_s, now_s=time.monotonic())
 
-    async def require_proof(self, scope: Scope, event_id: str, line: LineSnapshot, fan: JoinRequest) -> JoinRequest:
+    async def require_proof(
+        self, scope: Scope, event_id: str, line: LineSnapshot, fan: JoinRequest, *, form: FormFields | None = None
+    ) -> JoinRequest:
         """The fan who may join: unchanged if no proof is required, else with the holder of the solved challenge. Raises
         `ProofOfWorkNeeded` with a challenge; for a form, `EntryDelayed` until its wait is over.
         """
@@ -196,7 +198,6 @@ class JoinPolicy:
             return fan
         proof = header_fields(scope).get(PROOF_HEADER)
         token = self._token_reader.place_token(scope, event_id)
-        form: FormFields | None = scope.get(FORM_KEY)
         entry = form.one("entry") if form else None
         hashes = self._required_hashes(scope, event_id, line)
         if hashes == 0 or (token is not None and await self._is_live(token)):

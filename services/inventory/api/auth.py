@@ -12,7 +12,6 @@ from functools import partial
 from typing import NamedTuple
 
 from cachetools import TLRUCache
-from starlette.requests import HTTPConnection
 
 from services.inventory.catalogue.layout import Layout
 from shared.clients.keyed_batches import KeyedBatches
@@ -37,7 +36,8 @@ from shared.security.credentials import (
 from shared.security.token_buckets import FanLimit
 from shared.security.tokens import Pass, PassReader, QueueToken, QueueTokens
 from shared.security.user_jwt import User, UserJwtReader
-from shared.web.app import ANSWER_HEADERS_KEY
+from shared.web.answers import Field
+from shared.web.request import Request
 
 NOT_ADMITTED_CACHE_S, ADMITTED_CACHE_S = 1.0, 10.0
 RETRY_AFTER_S = 2
@@ -112,11 +112,11 @@ class HolderAuthenticator:
     fan_limit: FanLimit
     secure_cookies: bool
 
-    async def admitted(self, connection: HTTPConnection, event_id: str) -> Pass:
+    async def admitted(self, request: Request, event_id: str) -> Pass:
         """The fan's pass: the one in the request, or the one claimed now. Raises `NotAdmitted`, `PlaceExpired`,
         `NotInQueue`, or `WrongEvent`.
         """
-        credential = await self._credential(connection, event_id, allow_expired=False)
+        credential = await self._credential(request, event_id, allow_expired=False)
         if isinstance(credential, Pass):
             return credential
         claimed = await (
@@ -126,7 +126,7 @@ class HolderAuthenticator:
         )
         assert claimed.admission is not None, "claim raises without a pass"
         admission = self.passes.read(claimed.admission, now_s=now_s())
-        connection.scope[ANSWER_HEADERS_KEY] = self._answer_headers(event_id, claimed)
+        request.added = self._answer_headers(event_id, claimed)
         return admission
 
     async def _claim_for_user(self, event_id: str, user: User) -> Claimed:
@@ -137,17 +137,15 @@ class HolderAuthenticator:
             place = await self.user_places.place(event_id, user.holder, epoch_min=place.epoch + 1)
             return await self.pass_claimer.claim(place)
 
-    async def holder_of(self, connection: HTTPConnection, event_id: str) -> Holder:
+    async def holder_of(self, request: Request, event_id: str) -> Holder:
         """The holder that the credential names; a pass may have expired."""
-        credential = await self._credential(connection, event_id, allow_expired=True)
+        credential = await self._credential(request, event_id, allow_expired=True)
         return Holder(credential.holder, credential.expires_at_s if isinstance(credential, Pass) else math.inf)
 
-    async def _credential(
-        self, connection: HTTPConnection, event_id: str, *, allow_expired: bool
-    ) -> Pass | QueueToken | User:
+    async def _credential(self, request: Request, event_id: str, *, allow_expired: bool) -> Pass | QueueToken | User:
         names = (name(event_id, secure=self.secure_cookies) for name in (pass_cookie, queue_cookie))
         read = partial(self._read, event_id=event_id, allow_expired=allow_expired)
-        credential = await first_valid(credentials(connection.scope, *names), read)
+        credential = await first_valid(credentials(request.scope, *names), read)
         self.fan_limit.check(event_id, credential.holder)
         return credential
 
@@ -163,16 +161,15 @@ class HolderAuthenticator:
             raise WrongEvent
         return credential
 
-    def _answer_headers(self, event_id: str, claimed: Claimed) -> list[tuple[bytes, bytes]]:
-        """Response headers with the pass and its checkout key, and the pass' cookie."""
+    def _answer_headers(self, event_id: str, claimed: Claimed) -> tuple[Field, ...]:
+        """Header fields of the answer with the pass and its checkout key, and the pass' cookie."""
         admission, lasts_s = claimed.admission or "", max(0, (claimed.expires_at_ms or 0) // 1000 - int(now_s()))
         name = pass_cookie(event_id, secure=self.secure_cookies)
         cookie = set_cookie(name, admission, max_age_s=lasts_s, secure=self.secure_cookies)
-        return [
-            (PASS_HEADER, admission.encode()),
-            (CHECKOUT_KEY_HEADER, (claimed.checkout_key or "").encode()),
+        return (
+            (PASS_HEADER, admission.encode()), (CHECKOUT_KEY_HEADER, (claimed.checkout_key or "").encode()),
             (b"set-cookie", cookie.encode()),
-        ]
+        )  # fmt: skip
 
 
 def require_current_epoch(admission: Pass, layout: Layout) -> Pass:

@@ -1,162 +1,203 @@
-"""Fans' API for the catalogue: events, availability by section, and the seats of a section."""
+"""Fans' API for the catalogue: events, availability by section, and the seats of a section.
 
-import hashlib
-from collections.abc import Mapping
-from typing import Annotated
+What is the same for everybody is encoded and compressed once, for as long as it is true.
+"""
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from collections.abc import Awaitable, Mapping
+from functools import partial
+from inspect import getdoc
+
+import orjson
+from starlette.datastructures import URL
 
 from services.inventory.api.auth import require_current_epoch
 from services.inventory.api.schemas import (
-    PAGE,
-    PAGE_SIZE,
+    EventsQuery,
+    MapQuery,
+    SeatsQuery,
+    SectionsQuery,
+    VersionQuery,
     event_details,
     event_page,
     seat_page,
     section_list,
 )
+from services.inventory.catalogue.layout import Layout
 from services.inventory.redis_stock.seat_map import require_not_revoked, seat_statuses
-from services.inventory.state import StateDep
+from services.inventory.state import State
 from shared.contracts.catalogue import EventDetails, EventPage, SeatPage, SectionList
 from shared.contracts.event_parts.hall_geometry import HallGeometry
-from shared.contracts.fields import EventId
+from shared.contracts.fields import EVENT_ID_PATTERN, SECTION_ID_PATTERN
+from shared.contracts.frames import StockFrame
 from shared.errors.problems import NotFound
 from shared.postgres.pages import PageRequest
-from shared.routes import SECTION_ID
 from shared.rules.seat_codes import encode_state
-from shared.web.api_document import file_of
+from shared.web.answers import JSON, NO_STORE, Answer, Document, Documents, Field, compressed, json_answer
+from shared.web.fast_routes import FastRoute
 from shared.web.pages.built_files import IMMUTABLE
-from shared.web.parameters import EventIdPath, SectionIdPath
+from shared.web.request import Request
 
-router = APIRouter(tags=["catalogue"])
-SECTIONS_MAX = 50
-SectionsQuery = Annotated[
-    str | None,
-    Query(
-        pattern=rf"^{SECTION_ID}(,{SECTION_ID}){{0,{SECTIONS_MAX - 1}}}$",
-        max_length=33 * SECTIONS_MAX,
-        description=f"Only these sections: at most {SECTIONS_MAX}, separated by commas.",
-    ),
-]
-PictureFilePath = Annotated[str, Path(pattern=r"^[0-9a-f]{24}\.[a-z]{3,4}$")]
+JSON_TYPE, REVALIDATED = "application/json", "public, no-cache"
+NO_MORE: Mapping[str, str] = {}
+NOSNIFF = {"x-content-type-options": "nosniff"}
 # A picture that is opened by itself runs nothing and reaches nothing, whatever else the file may be. Other sites may
 # show it: the pages that share a link, and the button that a promoter embeds.
 INERT = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
     "cross-origin-resource-policy": "cross-origin",
 }
-NO_MORE: Mapping[str, str] = {}
 
 
-@router.get("/events", summary="List events on sale")
-async def list_events(
-    request: Request, state: StateDep, after: Annotated[EventId | None, Query()] = None,
-    page_size: Annotated[PAGE_SIZE, Query()] = 50,
-) -> EventPage:  # fmt: skip
+def _layout(request: Request) -> tuple[State, Layout]:
+    state: State = request.state
+    return state, state.catalogue.layout(request.path["event_id"])
+
+
+def _document(
+    body: bytes, cache_control: str, media_type: str = JSON_TYPE, more: Mapping[str, str] = NO_MORE
+) -> Document:
+    return Document(body, media_type, {"cache-control": cache_control, **NOSNIFF, **more})
+
+
+async def list_events(request: Request) -> Answer:
     """Rehearsals are not listed."""
+    state, query = request.state, request.query(EventsQuery)
     await state.catalogue.check()
-    return event_page(state.catalogue.layouts(), PageRequest(request.url, after, page_size, newest_first=False))
+    page = PageRequest(URL(scope=request.scope), query.after, query.page_size, newest_first=False)
+    found = event_page(state.catalogue.layouts(), page)
+    return compressed(request.fields, Answer(200, found.model_dump_json().encode(), (JSON,)))
 
 
-@router.get("/events/{event_id}", summary="Get an event")
-async def get_event(state: StateDep, event_id: EventIdPath) -> EventDetails:
-    return event_details(state.catalogue.layout(event_id))
+def get_event(request: Request) -> Answer:
+    state, layout = _layout(request)
+
+    def make() -> Document:
+        return _document(event_details(layout).model_dump_json().encode(), REVALIDATED)
+
+    return state.documents.of(f"{layout.event_id} event", layout, make=make).answer(request.fields)
 
 
-@router.get("/events/{event_id}/sections", summary="List availability by section", response_model=SectionList)
-async def list_sections(request: Request, state: StateDep, event_id: EventIdPath) -> Response:
-    layout = state.catalogue.layout(event_id)
-    listed = section_list(layout, await state.availability.frame(layout))
-    return _cacheable(request, listed.model_dump_json().encode(), "public, max-age=1")
+def list_sections(request: Request) -> Answer | Awaitable[Answer]:
+    """What is left, at most a quarter of a second old: the same bytes for everybody."""
+    state, layout = _layout(request)
+    frame = state.availability.latest(layout.event_id)
+    return _sections(request, layout) if frame is None else _sections_answer(request, layout, frame)
 
 
-@router.get("/events/{event_id}/map", summary="Get the map of the hall", response_model=HallGeometry)
-async def get_map(
-    request: Request, state: StateDep, event_id: EventIdPath,
-    v: Annotated[str | None, Query(max_length=64, description="`map_hash` of the event: cached for a year.")] = None,
-) -> Response:  # fmt: skip
-    layout = state.catalogue.layout(event_id)
-    return _cacheable(request, layout.map, IMMUTABLE if v == layout.map_hash else "public, no-cache")
+async def _sections(request: Request, layout: Layout) -> Answer:
+    return _sections_answer(request, layout, await request.state.availability.frame(layout))
 
 
-@router.get("/e/{event_id}/brand.css", include_in_schema=False)
-async def get_stylesheet(
-    request: Request, state: StateDep, event_id: EventIdPath, v: Annotated[str | None, Query(max_length=64)] = None
-) -> Response:
+def _sections_answer(request: Request, layout: Layout, frame: StockFrame) -> Answer:
+    def make() -> Document:
+        return _document(orjson.dumps(section_list(layout, frame)), "public, max-age=1")
+
+    documents: Documents = request.state.documents
+    return documents.of(f"{layout.event_id} sections", layout, frame, make=make).answer(request.fields)
+
+
+def get_map(request: Request) -> Answer:
+    state, layout = _layout(request)
+    lasting = IMMUTABLE if request.query(MapQuery).v == layout.map_hash else REVALIDATED
+    name = f"{layout.event_id} map {lasting}"
+    return state.documents.of(name, layout, make=lambda: _document(layout.map, lasting)).answer(request.fields)
+
+
+def get_stylesheet(request: Request) -> Answer:
     """The colours and fonts of the brand, which the pages load after their own style sheet."""
-    brand = state.catalogue.layout(event_id).brand
+    state, layout = _layout(request)
+    brand = layout.brand
     if brand is None or (digest := brand.style_hash()) is None:
         raise NotFound
-    lasting = IMMUTABLE if v == digest else "public, no-cache"
-    return _cacheable(request, brand.stylesheet().encode(), lasting, media_type="text/css")
+    lasting = IMMUTABLE if request.query(VersionQuery).v == digest else REVALIDATED
+
+    def make() -> Document:
+        return _document(brand.stylesheet().encode(), lasting, "text/css; charset=utf-8")
+
+    return state.documents.of(f"{layout.event_id} style {lasting}", layout, make=make).answer(request.fields)
 
 
-@router.get(
-    "/events/{event_id}/pictures/{file}", summary="Get a picture of an event", response_class=Response,
-    responses={**file_of("image/*"), 304: {"description": "Not modified since If-None-Match"}},
-)  # fmt: skip
-async def get_picture(request: Request, state: StateDep, event_id: EventIdPath, file: PictureFilePath) -> Response:
+async def get_picture(request: Request) -> Answer:
     """Its address is in the event's details, and changes with its content."""
-    stored = next((one for one in state.catalogue.layout(event_id).pictures.values() if one.file == file), None)
+    state, layout = _layout(request)
+    stored = next((one for one in layout.pictures.values() if one.file == request.path["file"]), None)
     if stored is None:
         raise NotFound
-    content = await state.pictures.content(event_id, stored.digest)
-    return _cacheable(request, content, IMMUTABLE, media_type=stored.media_type, more=INERT)
+    content = await state.pictures.content(layout.event_id, stored.digest)
+
+    def make() -> Document:
+        return _document(content, IMMUTABLE, stored.media_type, INERT)
+
+    return state.documents.of(f"{layout.event_id} {stored.file}", content, make=make).answer(request.fields)
 
 
-@router.get(
-    "/events/{event_id}/map/state", summary="Get the states of all seats", response_class=Response,
-    responses={**file_of("application/octet-stream"), 304: {"description": "Not modified since If-None-Match"}},
-)  # fmt: skip
-async def get_map_state(
-    request: Request, state: StateDep, event_id: EventIdPath, sections: SectionsQuery = None
-) -> Response:
+async def get_map_state(request: Request) -> Answer:
     """`OSS1`, then epoch (4 bytes), version (8) and number of seats (4), big-endian, then two bits a seat in map order,
     four seats a byte, the first in its lowest bits: 0 free, 1 held, 2 sold, 3 not for sale.
     """
-    layout = state.catalogue.layout(event_id)
-    admission = require_current_epoch(await state.authenticator.admitted(request, event_id), layout)
+    state, layout = _layout(request)
+    sections = request.query(SectionsQuery).sections
+    admission = require_current_epoch(await state.authenticator.admitted(request, layout.event_id), layout)
     names = [layout.section(name, "seated").section_id for name in sections.split(",")] if sections else layout.seated
-    await require_not_revoked(state.autocommit_db, state.redis_stock, event_id, admission.jti)
+    await require_not_revoked(state.autocommit_db, state.redis_stock, layout.event_id, admission.jti)
     seats = await state.seat_states.read(layout)
-    if not seats.version:
-        headers = {"cache-control": "no-store"}
-    else:
-        headers = {"cache-control": "private, max-age=1", "etag": f'"{seats.epoch}.{seats.version}"'}
-        if headers["etag"] in request.headers.get("if-none-match", ""):
-            return Response(status_code=304, headers=headers)
+    kept: tuple[Field, ...] = (NO_STORE,)
+    if seats.version:
+        etag = b'"%d.%d"' % (seats.epoch, seats.version)
+        kept = ((b"cache-control", b"private, max-age=1"), (b"etag", etag))
+        if etag in request.fields.get(b"if-none-match", b""):
+            return Answer(304, b"", kept)
     body = encode_state(seats.epoch, seats.version, seats.of(names))
-    return Response(body, headers=headers, media_type="application/octet-stream")
+    return compressed(request.fields, Answer(200, body, ((b"content-type", OCTETS.encode()), *kept)))
 
 
-def _cacheable(
-    request: Request, body: bytes, cache_control: str, *, media_type: str = "application/json",
-    more: Mapping[str, str] = NO_MORE,
-) -> Response:  # fmt: skip
-    etag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
-    headers = {"cache-control": cache_control, "etag": etag, "x-content-type-options": "nosniff", **more}
-    if etag in request.headers.get("if-none-match", ""):
-        return Response(status_code=304, headers=headers)
-    return Response(body, headers=headers, media_type=media_type)
-
-
-@router.get("/events/{event_id}/sections/{section_id}/seats", summary="List the seats of a section")
-async def list_seats(
-    request: Request,
-    response: Response,
-    state: StateDep,
-    event_id: EventIdPath,
-    section_id: SectionIdPath,
-    page: Annotated[PAGE, Query()] = 1,
-    page_size: Annotated[PAGE_SIZE, Query()] = 50,
-) -> SeatPage:
-    layout = state.catalogue.layout(event_id)
-    admission = require_current_epoch(await state.authenticator.admitted(request, event_id), layout)
-    section = layout.section(section_id)
-    response.headers["cache-control"] = "no-store"
-    positions = section.positions(page=page, page_size=page_size)
+async def list_seats(request: Request) -> Answer:
+    state, layout = _layout(request)
+    query = request.query(SeatsQuery)
+    admission = require_current_epoch(await state.authenticator.admitted(request, layout.event_id), layout)
+    section = layout.section(request.path["section_id"])
+    positions = section.positions(page=query.page, page_size=query.page_size)
     statuses = {} if not positions else await seat_statuses(
-        state.autocommit_db, state.redis_stock, event_id, section_id, first=positions[0], last=positions[-1],
-        jti=admission.jti,
+        state.autocommit_db, state.redis_stock, layout.event_id, section.section_id, first=positions[0],
+        last=positions[-1], jti=admission.jti,
     )  # fmt: skip
-    return seat_page(section, positions, statuses, page=page, page_size=page_size)
+    found = seat_page(section, positions, statuses, page=query.page, page_size=query.page_size)
+    return compressed(request.fields, json_answer(found))
+
+
+OCTETS = "application/octet-stream"
+NOT_MODIFIED = {304: ("Not modified since If-None-Match", None)}
+PATTERNS = {
+    "event_id": EVENT_ID_PATTERN, "section_id": SECTION_ID_PATTERN, "file": r"^[0-9a-f]{24}\.[a-z]{3,4}$",
+}  # fmt: skip
+EVENT = "/events/{event_id}"
+_route = partial(FastRoute, "GET", tag="catalogue", patterns=PATTERNS)
+FAST_ROUTES = [
+    _route(
+        "/events", list_events, summary="List events on sale", description=getdoc(list_events),
+        query=EventsQuery, answers={200: ("The events", EventPage)},
+    ),
+    _route(EVENT, get_event, summary="Get an event", answers={200: ("The event", EventDetails)}),
+    _route(
+        f"{EVENT}/sections", list_sections, summary="List availability by section",
+        answers={200: ("The sections", SectionList)},
+    ),
+    _route(
+        f"{EVENT}/map", get_map, summary="Get the map of the hall", query=MapQuery,
+        answers={200: ("The map", HallGeometry)},
+    ),
+    _route("/e/{event_id}/brand.css", get_stylesheet, in_schema=False),
+    _route(
+        f"{EVENT}/pictures/{{file}}", get_picture, summary="Get a picture of an event",
+        description=getdoc(get_picture),
+        answers={200: ("The picture", "image/*"), **NOT_MODIFIED},
+    ),
+    _route(
+        f"{EVENT}/map/state", get_map_state, summary="Get the states of all seats", description=getdoc(get_map_state),
+        query=SectionsQuery, answers={200: ("The states", OCTETS), **NOT_MODIFIED},
+    ),
+    _route(
+        f"{EVENT}/sections/{{section_id}}/seats", list_seats, summary="List the seats of a section", query=SeatsQuery,
+        answers={200: ("The seats", SeatPage)},
+    ),
+]  # fmt: skip

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from shared.routes import EVENT_ID, SECTION_ID
-from shared.web.forms import Form, FormFields, SentForm
+from shared.web.forms import Form, SentForm
+from shared.web.request import FormFields
 
 EVENT = rf"/events/(?P<event_id>{EVENT_ID})"
 RESERVATION = rf"{EVENT}/reservations/(?P<reservation_id>[0-9a-f]{{32}})"

@@ -1,4 +1,4 @@
-"""Fans' API for reservations: reserve (the fast route), get, extend, release all or a part."""
+"""Fans' API for reservations: reserve, get, extend, release all or a part."""
 
 import hashlib
 import math
@@ -6,12 +6,11 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from typing import Annotated, Any
+from functools import partial
+from inspect import getdoc
+from typing import Any
 
-import orjson
-from fastapi import APIRouter, Depends, Path, Request, Response
-from starlette.requests import HTTPConnection
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
 from services.inventory.api.auth import require_current_epoch, require_owner
 from services.inventory.api.schemas import (
@@ -20,14 +19,14 @@ from services.inventory.api.schemas import (
     ReservationView,
     ReserveBody,
     reservation_body,
-    reservation_view,
     row_body,
 )
 from services.inventory.catalogue.layout import Layout
 from services.inventory.reservations.repository import ReservationRow
 from services.inventory.reservations.reserve import ReservationRequest, Reserved, ReserveResult
 from services.inventory.reservations.selection import Selection, content_hash
-from services.inventory.state import State, StateDep
+from services.inventory.state import State
+from shared.contracts.fields import EVENT_ID_PATTERN
 from shared.errors.problems import (
     IdempotencyKeyMalformed,
     LimitExceeded,
@@ -37,27 +36,21 @@ from shared.errors.problems import (
 from shared.runtime.clock import now_ms
 from shared.security.client_address import client_address
 from shared.security.tokens import Pass
-from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, FastRoute, answer, read_model
-from shared.web.parameters import EventIdPath
+from shared.web.answers import NO_STORE, Answer, json_answer
+from shared.web.fast_routes import FastRoute
+from shared.web.request import Request
 
-router = APIRouter(tags=["reservations"])
-ReservationIdPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9._:-]{1,200}")
 
 
-class Reserve:
-    """`POST /events/{event_id}/reservations`: an ASGI endpoint, which is twice as fast as a function endpoint."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope[QUIET_KEY] = True
-        connection = HTTPConnection(scope)
-        state: State = scope["app"].state.deps
-        layout = state.catalogue.layout(scope["path_params"]["event_id"])
-        admission = require_current_epoch(await state.authenticator.admitted(connection, layout.event_id), layout)
-        body = await read_model(receive, ReserveBody)
-        request = build_request(layout, admission, body, connection.headers.get("idempotency-key"))
-        result = result_body(await _reserve(state, request, scope))
-        await answer(send, 201, orjson.dumps(result), JSON, NO_STORE)
+async def reserve(request: Request) -> Answer:
+    """Holds tickets for the holder of a pass, all or none."""
+    state: State = request.state
+    layout = state.catalogue.layout(request.path["event_id"])
+    admission = require_current_epoch(await state.authenticator.admitted(request, layout.event_id), layout)
+    body, key = await request.json(ReserveBody), request.fields.get(b"idempotency-key")
+    wanted = build_request(layout, admission, body, key.decode("latin-1") if key is not None else None)
+    return json_answer(result_body(await _reserve(state, wanted, request.scope)), status=201)
 
 
 async def _reserve(state: State, request: ReservationRequest, scope: Scope) -> ReserveResult:
@@ -152,64 +145,83 @@ def result_body(result: ReserveResult) -> dict[str, Any]:
     )  # fmt: skip
 
 
-async def own_reservation(
-    request: Request, state: StateDep, event_id: EventIdPath, reservation_id: ReservationIdPath
-) -> ReservationRow:
+async def own_reservation(request: Request) -> ReservationRow:
     """The holder's own reservation of this event, in any status. Raises `UnknownReservation` for another holder's."""
-    state.catalogue.layout(event_id)
+    state: State = request.state
+    event_id = state.catalogue.layout(request.path["event_id"]).event_id
     holder = await state.authenticator.holder_of(request, event_id)
-    row = await state.holds.read(reservation_id, event_id=event_id)
+    row = await state.holds.read(request.path["reservation_id"], event_id=event_id)
     at_s = state.redis_stock.clocks.slowest_ms() / 1000
     require_owner(holder, row.holder, until_ms=row.release_at_ms if row.is_live else 0, now_s=at_s)
     return row
 
 
-Own = Annotated[ReservationRow, Depends(own_reservation)]
+async def get_reservation(request: Request) -> Answer:
+    return json_answer(row_body(await own_reservation(request)))
 
 
-@router.get("/events/{event_id}/reservations/{reservation_id}", summary="Get a reservation")
-async def get_reservation(row: Own, response: Response) -> ReservationView:
-    response.headers["cache-control"] = "no-store"
-    return reservation_view(row)
-
-
-@router.delete("/events/{event_id}/reservations/{reservation_id}", status_code=204, summary="Release a reservation")
-async def release_reservation(row: Own, state: StateDep) -> None:
+async def release_reservation(request: Request) -> Answer:
+    state, row = request.state, await own_reservation(request)
     if await state.holds.release(row):
         state.address_holds.discard(row.reservation_id)
+    return Answer(204, b"", (NO_STORE,))
 
 
-@router.post("/events/{event_id}/reservations/{reservation_id}/extend", summary="Extend a reservation once")
-async def extend(row: Own, state: StateDep) -> ReservationView:
+async def extend(request: Request) -> Answer:
+    state, row = request.state, await own_reservation(request)
     extended = await state.holds.extend(row)
     state.address_holds.prolong(row.reservation_id, until_ms=extended.reserved_until_ms)
-    return reservation_view(extended)
+    return json_answer(row_body(extended))
 
 
-@router.post("/events/{event_id}/reservations/{reservation_id}/keep", summary="Release a part of a reservation")
-async def keep_places(row: Own, state: StateDep, kept: KeepBody) -> ReservationView:
+async def keep_places(request: Request) -> Answer:
     """Keeps the named places and releases all others. Repeating it changes nothing."""
+    row, kept = await own_reservation(request), await request.json(KeepBody)
     ga = {part.section_id: part.quantity for part in kept.ga}
-    return reservation_view(await state.holds.keep_only(row, kept.seats, ga=ga))
+    return json_answer(row_body(await request.state.holds.keep_only(row, kept.seats, ga=ga)))
 
 
 HELD = (
     "Held until `reserved_until`. For a request with a queue token or user JWT, `Onsale-Pass` has the pass and"
     " `Onsale-Checkout-Key` its checkout key"
 )
-RESERVE = FastRoute(
-    "POST", "/events/{event_id}/reservations", Reserve(), tag="reservations",
-    summary="Reserve seats and GA tickets, all or none", body=ReserveBody, answers={201: (HELD, ReservationView)},
-    parameters=[
-        {"name": "Idempotency-Key", "in": "header", "required": False, "schema": {"type": "string", "maxLength": 200}},
-    ],
-    refusals={
-        401: "The credential is missing or invalid",
-        403: "Not admitted yet (see Retry-After), or the credential is for another event",
-        404: "Unknown event or section, or a signed-in fan who is not in the line",
-        409: "seats-taken, no-adjacent-seats, sold-out or limit-exceeded: nothing was reserved",
-        410: "The place in the line has ended, or the waiting room was reset",
-        422: "A value is invalid, or the Idempotency-Key was used with another body",
-        503: "The stock is being rebuilt, or too many requests wait; see Retry-After",
-    },
-)  # fmt: skip
+RESERVATIONS = "/events/{event_id}/reservations"
+RESERVATION = f"{RESERVATIONS}/{{reservation_id}}"
+_route = partial(
+    FastRoute, tag="reservations", patterns={"event_id": EVENT_ID_PATTERN, "reservation_id": "^[0-9a-f]{32}$"}
+)
+FAST_ROUTES = [
+    FastRoute(
+        "POST", RESERVATIONS, reserve, tag="reservations",
+        summary="Reserve seats and GA tickets, all or none", body=ReserveBody, answers={201: (HELD, ReservationView)},
+        parameters=[{
+            "name": "Idempotency-Key", "in": "header", "required": False,
+            "schema": {"type": "string", "maxLength": 200},
+        }],
+        refusals={
+            401: "The credential is missing or invalid",
+            403: "Not admitted yet (see Retry-After), or the credential is for another event",
+            404: "Unknown event or section, or a signed-in fan who is not in the line",
+            409: "seats-taken, no-adjacent-seats, sold-out or limit-exceeded: nothing was reserved",
+            410: "The place in the line has ended, or the waiting room was reset",
+            422: "A value is invalid, or the Idempotency-Key was used with another body",
+            503: "The stock is being rebuilt, or too many requests wait; see Retry-After",
+        },
+    ),
+    _route(
+        "GET", RESERVATION, get_reservation, summary="Get a reservation",
+        answers={200: ("The reservation", ReservationView)},
+    ),
+    _route(
+        "DELETE", RESERVATION, release_reservation, summary="Release a reservation", answers={204: ("Released", None)},
+    ),
+    _route(
+        "POST", f"{RESERVATION}/extend", extend, summary="Extend a reservation once",
+        answers={200: ("The reservation with its new end", ReservationView)},
+    ),
+    _route(
+        "POST", f"{RESERVATION}/keep", keep_places, summary="Release a part of a reservation", body=KeepBody,
+        description=getdoc(keep_places),
+        answers={200: ("The reservation with the places that were kept", ReservationView)},
+    ),
+]  # fmt: skip

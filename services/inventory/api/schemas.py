@@ -15,18 +15,17 @@ from shared.contracts.catalogue import (
     EventLimits,
     EventPage,
     ListedEvents,
-    SeatPage,
-    SectionList,
     ShownPicture,
 )
 from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.contracts.event_parts.brand import Brand
-from shared.contracts.fields import Body, Email, SeatId, SectionId
+from shared.contracts.fields import Body, Email, EventId, SeatId, SectionId
 from shared.contracts.frames import ReservationState, StockFrame
 from shared.postgres.pages import PageRequest
+from shared.routes import SECTION_ID
 from shared.runtime.clock import rfc3339
 
-TICKETS_MAX = 100
+TICKETS_MAX, SECTIONS_MAX = 100, 50
 URLS = {"help_url", "terms_url", "imprint_url", "privacy_url"}
 
 
@@ -107,8 +106,42 @@ class KeepBody(Body):
         return self
 
 
-PAGE = Annotated[int, Field(ge=1, le=10_000)]
 PAGE_SIZE = Annotated[int, Field(ge=1, le=500)]
+
+
+class SeatsQuery(BaseModel):
+    """Which seats of a section."""
+
+    page: int = Field(1, ge=1, le=10_000)
+    page_size: PAGE_SIZE = 50
+
+
+class EventsQuery(BaseModel):
+    """Which events: those that follow on this one."""
+
+    after: EventId | None = None
+    page_size: PAGE_SIZE = 50
+
+
+class VersionQuery(BaseModel):
+    """The version that the address names."""
+
+    v: str | None = Field(None, max_length=64)
+
+
+class MapQuery(BaseModel):
+    """The version of the map that the address names."""
+
+    v: str | None = Field(None, max_length=64, description="`map_hash` of the event: cached for a year.")
+
+
+class SectionsQuery(BaseModel):
+    """The sections that are wanted."""
+
+    sections: str | None = Field(
+        None, pattern=rf"^{SECTION_ID}(,{SECTION_ID}){{0,{SECTIONS_MAX - 1}}}$", max_length=33 * SECTIONS_MAX,
+        description=f"Only these sections: at most {SECTIONS_MAX}, separated by commas.",
+    )  # fmt: skip
 
 
 class ReservationView(BaseModel):
@@ -155,10 +188,6 @@ def row_body(row: ReservationRow) -> dict[str, Any]:
         row.reservation_id, status=row.status, reserved_until_ms=row.reserved_until_ms, currency=row.currency,
         selection=row.selection, total_minor=row.total_minor,
     )  # fmt: skip
-
-
-def reservation_view(row: ReservationRow) -> ReservationView:
-    return ReservationView.model_validate(row_body(row))
 
 
 LISTED_MAX = 50
@@ -243,26 +272,28 @@ def _section(section: Section, currency: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def section_list(layout: Layout, frame: StockFrame) -> SectionList:
+def section_list(layout: Layout, frame: StockFrame) -> dict[str, Any]:
+    """A `SectionList`."""
     counts = {section.section_id: section for section in frame.sections}
-    return SectionList.model_validate({"sections": [
+    return {"sections": [
         {
             "section_id": s.section_id, "name": s.name, "kind": s.kind, "type": s.type, "total_seats": s.capacity,
             "available_seats": counts[s.section_id].available, "held_seats": counts[s.section_id].held,
             "price_minor": s.price_from_minor, "currency": layout.currency,
         }
         for s in layout.sections.values() if s.section_id in counts
-    ]})  # fmt: skip
+    ]}  # fmt: skip
 
 
 def seat_page(
     section: Section, positions: Sequence[int], statuses: Mapping[int, str], *, page: int, page_size: int
-) -> SeatPage:
-    return SeatPage.model_validate({
+) -> dict[str, Any]:
+    """A `SeatPage`."""
+    return {
         "section_id": section.section_id, "total_seats": section.capacity if section.kind == "seated" else 0,
         "page": page, "page_size": page_size,
         "seats": [_seat(section, position, statuses.get(position, "blocked")) for position in positions],
-    })  # fmt: skip
+    }  # fmt: skip
 
 
 def _seat(section: Section, position: int, status: str) -> dict[str, Any]:

@@ -86,6 +86,10 @@ class AvailabilityPublisher:
                 watched.update(some)
         return changed, watched
 
+    def latest(self, event_id: str) -> StockFrame | None:
+        """The stock, if this process read it at most `CACHE_S` ago."""
+        return self._cached.get(event_id)
+
     async def frame(self, layout: Layout) -> StockFrame:
         """The stock, at most `CACHE_S` old: from Redis, or from PostgreSQL while Redis is not ready. Concurrent
         requests share one read.

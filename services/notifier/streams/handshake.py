@@ -16,7 +16,6 @@ from starlette.types import Receive, Scope
 from services.notifier.topics.hub import Hub
 from services.notifier.topics.topic import Connection, Topic
 from services.notifier.tuning import Tuning
-from shared.web.app import RECEIVE_KEY
 
 
 def set_socket_limits(transport: Any, tuning: Tuning) -> None:
@@ -74,8 +73,8 @@ class StreamHandshake:
 
     @property
     def cycle(self) -> Any:
-        """The server's object of this request, beneath all middleware; `None` if it cannot be reached."""
-        return getattr(self.scope.get(RECEIVE_KEY), "__self__", None)
+        """The server's object of this request; `None` if it cannot be reached."""
+        return getattr(self.receive, "__self__", None)
 
     def aborter(self) -> Callable[[], object]:
         """The function that closes this connection at once. Sets the socket limits if the transport can be reached."""

@@ -29,7 +29,6 @@ from services.notifier.topics.topic import Connection, Topic, body_message
 from shared.clients.heartbeats import HeartbeatReporter
 from shared.errors.problems import BadCredential, StaleEpoch
 from shared.security.tokens import Pass, QueueToken
-from shared.web.fast_routes import QUIET_KEY
 
 EVERYTHING, EVERY_SEAT = StreamFilter(), StreamFilter(seats=ALL_SEATS)
 Serve = Callable[[StreamHandshake], Awaitable[bool]]
@@ -108,7 +107,6 @@ class StreamOpener:
         stream_filter: StreamFilter = EVERYTHING,
     ) -> None:
         """Answers with the stream, or rejects it with `retry` and the reason. Raises `StaleEpoch`, `BadCredential`."""
-        scope[QUIET_KEY] = True
         if scope["method"] == "HEAD":
             await _finish(send, b"")
             return

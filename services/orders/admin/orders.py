@@ -11,7 +11,6 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import AwareDatetime
 
-from services.orders.api.orders import IdempotencyKey
 from services.orders.checkout.requests import refuse_card_numbers
 from services.orders.model.order import Order
 from services.orders.model.refund_plan import RefundSelection
@@ -45,7 +44,7 @@ from shared.contracts.admin.orders import (
 from shared.contracts.fields import NO_NULL, EventId, tidy
 from shared.postgres.pages import BeforeId, PageRequest, PageSizeQuery
 from shared.security.auth import AnOperator, Operator, Viewer
-from shared.web.parameters import EventIdPath, ReferencePath, ReferenceQuery, idempotency_key
+from shared.web.parameters import EventIdPath, IdempotencyKey, ReferencePath, ReferenceQuery, idempotency_key
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
 StatusQuery = Annotated[str | None, Query(alias="status", pattern="^[a-z_]{1,32}$")]

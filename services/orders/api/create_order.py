@@ -1,51 +1,38 @@
 """`POST /orders`: creates an order; it is charged in the background.
 
-A fast route, written as an ASGI class because everybody calls it in the same minute. Requests of the same moment share
-their batches.
+Everybody calls it in the same minute. Requests of the same moment share their batches.
 """
 
-import orjson
-from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
-
-from services.orders.api.orders import accepted_response
+from services.orders.api.orders import accepted, key_of
 from services.orders.api.schemas import OrderAccepted
 from services.orders.checkout.requests import NewOrder
 from services.orders.state import State
-from shared.runtime.logging import FACTS_KEY, sale_log
 from shared.security.client_address import client_address
-from shared.web.fast_routes import JSON, QUIET_KEY, FastRoute, answer, read_model
+from shared.web.answers import Answer
+from shared.web.fast_routes import FastRoute
 from shared.web.languages import language_of
-from shared.web.parameters import idempotency_key
+from shared.web.request import Request
 
 
-class CreateOrderRoute:
-    """Authenticates, reads the body and answers 202. Problems rise to the app's exception handlers."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope[QUIET_KEY] = True
-        state: State = scope["app"].state.deps
-        request = Request(scope)
-        body = await read_model(receive, NewOrder)
-        customers = await state.authenticator.customers(request, lapsed_s=state.tuning.lapsed_pass_s)
-        key = idempotency_key(request.headers.get("idempotency-key"))
-        address = client_address(scope, state.settings.trusted_proxies)
-        made = await state.checkout.order(
-            customers, key, body, address=address, language=body.language or language_of(scope)
-        )
-        if sale_log.on:
-            event_id = made.order.event_id if made.order else next((each.event_id for each in customers), None)
-            scope[FACTS_KEY] = {"event_id": event_id, "reference": made.reference, "repeated": made.replayed}
-        headers, answered = await accepted_response(state, made.reference, replayed=made.replayed, order=made.order)
-        fields = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await answer(send, 202, orjson.dumps(answered), JSON, *fields)
+async def create_order(request: Request) -> Answer:
+    """Authenticates, reads the body and answers 202."""
+    state: State = request.state
+    body = await request.json(NewOrder)
+    customers = await state.authenticator.customers(request, lapsed_s=state.tuning.lapsed_pass_s)
+    key = key_of(request)
+    address = client_address(request.scope, state.settings.trusted_proxies)
+    language = body.language or language_of(request.scope)
+    made = await state.checkout.order(customers, key, body, address=address, language=language)
+    event_id = made.order.event_id if made.order else next((each.event_id for each in customers), None)
+    request.facts = {"event_id": event_id, "reference": made.reference, "repeated": made.replayed}
+    return await accepted(state, made.reference, replayed=made.replayed, order=made.order)
 
 
 IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key", "in": "header", "required": True, "schema": {"type": "string", "maxLength": 255},
 }  # fmt: skip
 CREATE_ORDER = FastRoute(
-    "POST", "/orders", CreateOrderRoute(), tag="orders", summary="Create an order; it is charged in the background",
+    "POST", "/orders", create_order, tag="orders", summary="Create an order; it is charged in the background",
     parameters=[IDEMPOTENCY_KEY], body=NewOrder,
     answers={202: ("Accepted, or accepted before under this key (Idempotency-Replayed: true)", OrderAccepted)},
     refusals={

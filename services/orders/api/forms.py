@@ -8,7 +8,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from shared.routes import EVENT_ID, REFERENCE
-from shared.web.forms import Form, FormFields, SentForm
+from shared.web.forms import Form, SentForm
+from shared.web.request import FormFields
 
 ORDER = rf"/orders/(?P<reference>{REFERENCE})"
 REHEARSAL = "sandbox"

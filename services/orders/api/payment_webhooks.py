@@ -1,36 +1,30 @@
-"""`POST /webhooks/{provider}`: the webhooks of payment providers.
+"""`POST /webhooks/{provider}`: the webhooks of payment providers. Every purchase brings one or more."""
 
-An ASGI class, as every purchase brings one or more; problems are raised to the app's handlers.
-"""
-
-from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.datastructures import Headers
 
 from services.orders.api.schemas import WebhookStored
 from services.orders.problems import UnknownProvider
 from services.orders.state import State
-from shared.web.fast_routes import JSON, QUIET_KEY, FastRoute, answer, path_parameter
+from shared.web.answers import JSON, Answer
+from shared.web.fast_routes import FastRoute, path_parameter
+from shared.web.request import Request
 
-STORED = WebhookStored().model_dump_json().encode()
+STORED = Answer(200, WebhookStored().model_dump_json().encode(), (JSON,))
 
 
-class PaymentWebhookRoute:
-    """Answers with bytes as soon as the webhook is stored."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope[QUIET_KEY] = True
-        state: State = scope["app"].state.deps
-        provider = state.providers.get(scope["path_params"]["provider"])
-        if provider is None:
-            raise UnknownProvider
-        request = Request(scope, receive)
-        await state.webhook_inbox.receive(provider, request.headers, await request.body())
-        await answer(send, 200, STORED, JSON)
+async def receive_webhook(request: Request) -> Answer:
+    """Answers as soon as the webhook is stored."""
+    state: State = request.state
+    provider = state.providers.get(request.path["provider"])
+    if provider is None:
+        raise UnknownProvider
+    await state.webhook_inbox.receive(provider, Headers(scope=request.scope), await request.body())
+    return STORED
 
 
 PAYMENT_WEBHOOKS = FastRoute(
-    "POST", "/webhooks/{provider}", PaymentWebhookRoute(), tag="webhooks",
-    summary="Receive a payment provider's webhook", parameters=[path_parameter("provider", "[a-z]{1,32}")],
+    "POST", "/webhooks/{provider}", receive_webhook, tag="webhooks",
+    summary="Receive a payment provider's webhook", parameters=[path_parameter("provider", "^[a-z]{1,32}$")],
     answers={200: ("Stored", WebhookStored)},
     refusals={
         401: "Not signed by the provider, or its signature is too old",

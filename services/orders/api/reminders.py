@@ -18,6 +18,7 @@ from services.orders.state import state_of
 from shared.errors.problems import TooManyRequests
 from shared.security.client_address import client_address
 from shared.web.languages import VARY, language_of
+from shared.web.request import request_of
 from shared.words.words import Words, words
 
 router = APIRouter(tags=["reminders"])
@@ -36,7 +37,7 @@ HEADERS = {
 async def subscribe(body: ReminderRequest, request: Request) -> ReminderAnswer:
     """Needs the pass the hold was made with. Repeating it changes nothing; nobody who opted out gets mail."""
     state = state_of(request)
-    customers = await state.authenticator.customers(request, lapsed_s=state.tuning.lapsed_pass_s)
+    customers = await state.authenticator.customers(request_of(request.scope), lapsed_s=state.tuning.lapsed_pass_s)
     check_address(state.mail_server, body.email, check_spelling=False)
     await reminders.subscribe(
         state.db, state.inventory, state.settings, customers=customers, reservation_id=body.reservation_id,

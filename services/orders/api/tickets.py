@@ -3,43 +3,41 @@
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, TypeVar
-
-from fastapi import APIRouter, Path, Request, Response
+from functools import partial
+from inspect import getdoc
+from typing import TypeVar
 
 from services.orders.api.read_order import order_cookie_header, read_own_order
 from services.orders.api.schemas import ShowAnswer, TicketAnswer, TicketsAnswer
 from services.orders.model.order import Order
 from services.orders.problems import NoReceipt, NoTickets, UnknownOrder, UnknownTicket
-from services.orders.state import State, state_of
+from services.orders.state import State
 from services.orders.tickets.pdf import Receipt, TicketPage, content_hash, receipt_content, ticket_pages
 from services.orders.tickets.show import ShowInfo, read_show
 from services.orders.tickets.tickets import Ticket, TicketSigner, qr_svg, tickets_of
 from shared.errors.problems import NoCredential, NotFound, TooManyRequests
 from shared.runtime.clock import now_ms, rfc3339, to_datetime
 from shared.security.tokens import sign_order_token
-from shared.web.api_document import file_of
+from shared.web.answers import JSON, NO_STORE, Answer, compressed, fields_of
+from shared.web.fast_routes import FastRoute
 from shared.web.pages.calendar_file import CalendarEntry, calendar_file
-from shared.web.parameters import ReferencePath
+from shared.web.parameters import REFERENCE_PATTERN
+from shared.web.request import Request
 from shared.words.words import words
 
 Document = TypeVar("Document", Sequence[TicketPage], Receipt)
-PDF = {**file_of("application/pdf"), 304: {"description": "Not modified since the ETag in If-None-Match"}}
-router = APIRouter(tags=["tickets"])
-TicketIdPath = Annotated[str, Path(pattern="^[A-Z0-9]{12}$")]
+PDF, SVG, CALENDAR = "application/pdf", "image/svg+xml", "text/calendar"
 PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
-@router.get("/orders/{reference}/tickets", summary="List the tickets of an order with their codes")
-async def list_tickets(reference: ReferencePath, request: Request, response: Response) -> TicketsAnswer:
+async def list_tickets(request: Request) -> Answer:
     """Empty until the order is confirmed. Where codes rotate, `window_s` says how often to fetch them again."""
-    state = state_of(request)
-    order, tickets = await _own_tickets(state, request, reference)
+    state: State = request.state
+    order, tickets = await _own_tickets(request)
     show, text = await read_show(state.store.db, order.event_id), words(order.language)
     signer = TicketSigner(state.settings)
-    response.headers["cache-control"] = "no-store"
-    return TicketsAnswer(
-        reference=reference,
+    found = TicketsAnswer(
+        reference=order.reference,
         event=ShowAnswer(event_id=show.event_id, name=show.name, venue=show.venue, when=show.when(text)),
         window_s=signer.window_s,
         tickets=[
@@ -55,66 +53,42 @@ async def list_tickets(reference: ReferencePath, request: Request, response: Res
             for one in tickets
         ],
     )
+    return compressed(request.fields, Answer(200, found.model_dump_json().encode(), (JSON, NO_STORE)))
 
 
-@router.get(
-    "/orders/{reference}/tickets/{ticket_id}.svg",
-    summary="Get a ticket's code as SVG",
-    responses=file_of("image/svg+xml"),
-    response_class=Response,
-)
-async def ticket_code(reference: ReferencePath, ticket_id: TicketIdPath, request: Request) -> Response:
-    state = state_of(request)
-    order, tickets = await _own_tickets(state, request, reference)
-    one = next((one for one in tickets if one.ticket_id == ticket_id and one.is_valid), None)
+async def ticket_code(request: Request) -> Answer:
+    order, tickets = await _own_tickets(request)
+    one = next((one for one in tickets if one.ticket_id == request.path["ticket_id"] and one.is_valid), None)
     if one is None:
         raise UnknownTicket
-    code = TicketSigner(state.settings).code(order, one)
-    return Response(qr_svg(code), media_type="image/svg+xml", headers=PRIVATE)
+    code = TicketSigner(request.state.settings).code(order, one)
+    return compressed(request.fields, Answer(200, qr_svg(code), fields_of({"content-type": SVG, **PRIVATE})))
 
 
-@router.get(
-    "/orders/{reference}/tickets.pdf",
-    summary="Get the tickets of an order as PDF",
-    responses=PDF,
-    response_class=Response,
-)
-async def tickets_pdf(reference: ReferencePath, request: Request) -> Response:
-    state = state_of(request)
-    order, tickets = await _own_tickets(state, request, reference)
+async def tickets_pdf(request: Request) -> Answer:
+    state: State = request.state
+    order, tickets = await _own_tickets(request)
     show = await read_show(state.store.db, order.event_id)
     pages = ticket_pages(order, show, tickets, TicketSigner(state.settings))
     if not pages:
         raise NoTickets
-    return await _pdf(state, request, reference, pages, draw=state.pdf_renderer.tickets, name="tickets")
+    return await _pdf(request, pages, draw=state.pdf_renderer.tickets, name="tickets")
 
 
-@router.get(
-    "/orders/{reference}/receipt.pdf",
-    summary="Get the receipt of an order as PDF",
-    responses=PDF,
-    response_class=Response,
-)
-async def receipt_pdf(reference: ReferencePath, request: Request) -> Response:
-    state = state_of(request)
-    order = await read_own_order(state, request, reference)
+async def receipt_pdf(request: Request) -> Answer:
+    state: State = request.state
+    order = await read_own_order(request)
     if not (order.charges or order.confirmed_at_ms):
         raise NoReceipt
     show = await read_show(state.store.db, order.event_id)
     receipt = receipt_content(order, show, seller=state.settings.seller)
-    return await _pdf(state, request, reference, receipt, draw=state.pdf_renderer.receipt, name="receipt")
+    return await _pdf(request, receipt, draw=state.pdf_renderer.receipt, name="receipt")
 
 
-@router.get(
-    "/orders/{reference}/event.ics",
-    summary="Get the show of an order as a calendar file",
-    responses=file_of("text/calendar"),
-    response_class=Response,
-)
-async def calendar(reference: ReferencePath, request: Request) -> Response:
-    state = state_of(request)
-    order = await read_own_order(state, request, reference)
-    show = await read_show(state.store.db, order.event_id)
+async def calendar(request: Request) -> Answer:
+    state: State = request.state
+    order = await read_own_order(request)
+    reference, show = order.reference, await read_show(state.store.db, order.event_id)
     if show.starts_at is None:
         raise NotFound("The time of this event is not known.")
     entry = CalendarEntry(
@@ -122,8 +96,9 @@ async def calendar(reference: ReferencePath, request: Request) -> Response:
         zone=show.zone, name=show.name, venue=show.venue, url=f"{state.settings.public_url}/o/{reference}",
         description=_places(order, show), language=order.language,
     )  # fmt: skip
-    headers = {**PRIVATE, "content-disposition": f'attachment; filename="{reference}.ics"'}
-    return Response(calendar_file(entry), media_type="text/calendar", headers=headers)
+    name = {"content-disposition": f'attachment; filename="{reference}.ics"'}
+    sent = {"content-type": f"{CALENDAR}; charset=utf-8", **PRIVATE, **name}
+    return compressed(request.fields, Answer(200, calendar_file(entry), fields_of(sent)))
 
 
 def _places(order: Order, show: ShowInfo) -> str:
@@ -139,38 +114,70 @@ def _places(order: Order, show: ShowInfo) -> str:
     return "\n".join((text("mail_order", reference=order.reference), *places))
 
 
-@router.post("/orders/{reference}/key", status_code=204, summary="Create a browser session for an order")
-async def create_session(reference: ReferencePath, request: Request) -> Response:
+async def create_session(request: Request) -> Answer:
     """Sets the order's cookie for a request with the order's own token as bearer token, which the link in a mail has in
     its fragment.
     """
-    state = state_of(request)
+    state, reference = request.state, request.path["reference"]
     opened = state.authenticator.order_of_token(request)
     if opened is None:
         raise NoCredential
     if opened != reference or await state.store.read(reference) is None:
         raise UnknownOrder
     token = sign_order_token(state.settings.order_token_keys, reference)
-    return Response(status_code=204, headers={**PRIVATE, "set-cookie": order_cookie_header(state, reference, token)})
+    return Answer(204, b"", fields_of({**PRIVATE, "set-cookie": order_cookie_header(state, reference, token)}))
 
 
-async def _own_tickets(state: State, request: Request, reference: str) -> tuple[Order, list[Ticket]]:
-    order = await read_own_order(state, request, reference)
+async def _own_tickets(request: Request) -> tuple[Order, list[Ticket]]:
+    order = await read_own_order(request)
     return order, tickets_of(order)
 
 
 async def _pdf(
-    state: State, request: Request, reference: str, content: Document, *,
-    draw: Callable[[Document], Awaitable[bytes]], name: str,
-) -> Response:  # fmt: skip
+    request: Request, content: Document, *, draw: Callable[[Document], Awaitable[bytes]], name: str
+) -> Answer:
     """The document, or 304 if the caller has it. Raises `TooManyRequests`, `Overloaded`."""
-    headers = {**PRIVATE, "cache-control": "private, no-cache", "etag": f'"{content_hash(content)}"'}
-    if headers["etag"] in request.headers.get("if-none-match", ""):
-        return Response(status_code=304, headers=headers)
-    wait_s = state.pdf_limiter.take(reference, now_s=time.monotonic())
+    reference, etag = request.path["reference"], f'"{content_hash(content)}"'
+    headers = {**PRIVATE, "cache-control": "private, no-cache", "etag": etag}
+    if etag in (request.header(b"if-none-match") or ""):
+        return Answer(304, b"", fields_of(headers))
+    wait_s = request.state.pdf_limiter.take(reference, now_s=time.monotonic())
     if wait_s > 0:
         raise TooManyRequests(
             "Too many PDFs of this order were requested. Try again after Retry-After.", retry_after_s=math.ceil(wait_s)
         )
-    headers["content-disposition"] = f'attachment; filename="{name}-{reference}.pdf"'
-    return Response(await draw(content), media_type="application/pdf", headers=headers)
+    headers |= {"content-type": PDF, "content-disposition": f'attachment; filename="{name}-{reference}.pdf"'}
+    return Answer(200, await draw(content), fields_of(headers))
+
+
+ORDER = "/orders/{reference}"
+NOT_MODIFIED = {304: ("Not modified since the ETag in If-None-Match", None)}
+_route = partial(FastRoute, tag="tickets", patterns={"reference": REFERENCE_PATTERN, "ticket_id": "^[A-Z0-9]{12}$"})
+FAST_ROUTES = [
+    _route(
+        "GET", f"{ORDER}/tickets", list_tickets, summary="List the tickets of an order with their codes",
+        description=getdoc(list_tickets),
+        answers={200: ("The tickets", TicketsAnswer)},
+    ),
+    _route(
+        "GET", f"{ORDER}/tickets/{{ticket_id}}.svg", ticket_code, summary="Get a ticket's code as SVG",
+        answers={200: ("The code", SVG)},
+    ),
+    _route(
+        "GET", f"{ORDER}/tickets.pdf", tickets_pdf, summary="Get the tickets of an order as PDF",
+        answers={200: ("The tickets", PDF), **NOT_MODIFIED},
+    ),
+    _route(
+        "GET", f"{ORDER}/receipt.pdf", receipt_pdf, summary="Get the receipt of an order as PDF",
+        answers={200: ("The receipt", PDF), **NOT_MODIFIED},
+    ),
+    _route(
+        "GET", f"{ORDER}/event.ics", calendar, summary="Get the show of an order as a calendar file",
+        answers={200: ("The show", CALENDAR)},
+    ),
+    _route(
+        "POST", f"{ORDER}/key", create_session, summary="Create a browser session for an order",
+        description=getdoc(create_session),
+        answers={204: ("The cookie is set", None)},
+    ),
+]  # fmt: skip

@@ -9,11 +9,11 @@ from typing import Literal
 from pydantic import Field
 
 from shared.contracts.admin.endpoint import Endpoint
-from shared.contracts.admin.orders import Answer
+from shared.contracts.admin.orders import Answered
 from shared.contracts.admin.page import Page
 
 
-class BookedCharge(Answer):
+class BookedCharge(Answered):
     """A charge of our money ledger, what of it was refunded, and what the provider has withdrawn for a dispute."""
 
     reference: str
@@ -31,7 +31,7 @@ class ChargePage(Page):
     charges: list[BookedCharge]
 
 
-class SettlementSum(Answer):
+class SettlementSum(Answered):
     """Charges, refunds and disputes of one provider in one currency. `refunded_outside_minor` is the part of the
     refunds that was made at the provider itself; `disputed_minor` was withdrawn for disputes, `reinstated_minor` came
     back.
@@ -56,7 +56,7 @@ class SettlementDay(SettlementSum):
     day: str
 
 
-class ComparedCharge(Answer):
+class ComparedCharge(Answered):
     """A charge that our money ledger and the provider's list disagree about."""
 
     charge_ref: str
@@ -81,7 +81,7 @@ class MovedCharge(ComparedCharge):
     theirs_disputed_minor: int
 
 
-class ProviderComparison(Answer):
+class ProviderComparison(Answered):
     """A provider's list against our money ledger: charges `missing` in ours, `extra` in ours, `different` ones, and
     those whose money `moved` otherwise after they were charged; at most a thousand of each. `compared` counts all that
     were looked at.
@@ -95,7 +95,7 @@ class ProviderComparison(Answer):
     moved: list[MovedCharge] = Field(default_factory=list)
 
 
-class Settlement(Answer):
+class Settlement(Answered):
     """Sums by day, provider and currency, and over all days; `compared` only if it was requested."""
 
     first: str = Field(alias="from")
@@ -106,7 +106,7 @@ class Settlement(Answer):
     compared: list[ProviderComparison] = Field(default_factory=list)
 
 
-class ScannerTicket(Answer):
+class ScannerTicket(Answered):
     """A ticket as a scanner needs it; `secret` (base64url) only where codes rotate."""
 
     ticket_id: str
@@ -120,7 +120,7 @@ class ScannerTicket(Answer):
     secret: str | None
 
 
-class ScannerTickets(Answer):
+class ScannerTickets(Answered):
     """Every ticket of an event as of a time; `window_s` is how long a rotating code is valid, 0 if codes are fixed."""
 
     event_id: str
@@ -129,14 +129,14 @@ class ScannerTickets(Answer):
     tickets: list[ScannerTicket]
 
 
-class RecentTickets(Answer):
+class RecentTickets(Answered):
     """Tickets confirmed in each of the last seconds, oldest first, of how many orders."""
 
     tickets: list[int]
     orders: int
 
 
-class OrdersFlow(Answer):
+class OrdersFlow(Answered):
     """Fans who ever ordered, those of them with a confirmed order, and orders by status. `due` counts orders whose next
     step is due, `declines` declined payments by the provider's reason.
     """
@@ -156,7 +156,7 @@ class OrdersFlow(Answer):
     last_at: datetime | None
 
 
-class OrdersStep(Answer):
+class OrdersStep(Answered):
     """One step of time, by its number: orders created and confirmed in it, and the tickets of the latter."""
 
     step: int
@@ -165,7 +165,7 @@ class OrdersStep(Answer):
     tickets: int
 
 
-class SectionSales(Answer):
+class SectionSales(Answered):
     """Tickets of a section that were sold, how many of them were returned, and when the first and the last was sold."""
 
     section_id: str
@@ -175,7 +175,7 @@ class SectionSales(Answer):
     last_at: datetime
 
 
-class EventMoney(Answer):
+class EventMoney(Answered):
     """Charges and refunds of an event in one currency, how much of the refunds was made at the provider itself, and
     what is withdrawn for disputes.
     """
@@ -190,7 +190,7 @@ class EventMoney(Answer):
     disputed_minor: int = 0
 
 
-class UnsoldOrders(Answer):
+class UnsoldOrders(Answered):
     """Orders that ended without a sale, or wait for a decision."""
 
     status: str
@@ -198,7 +198,7 @@ class UnsoldOrders(Answer):
     orders: int
 
 
-class OrdersHistory(Answer):
+class OrdersHistory(Answered):
     """The steps in which anything happened; sections, money and unsold orders of the whole sale."""
 
     steps: list[OrdersStep]

@@ -47,7 +47,7 @@ WEBHOOK_KINDS: tuple[WebhookKind, ...] = (
 )  # fmt: skip
 
 
-class Answer(BaseModel):
+class Answered(BaseModel):
     """A response, or a part of one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -80,7 +80,7 @@ class TimelineEntry(BaseModel):
     kind: str
 
 
-class Timeline(Answer):
+class Timeline(Answered):
     """An order and its rows, oldest first; not `complete` if there were too many to list."""
 
     order: AdminOrder
@@ -147,14 +147,14 @@ class EventRefundResume(Reason):
     rate_per_s: float | None = Field(None, ge=RATE_MIN_PER_S, le=RATE_MAX_PER_S)
 
 
-class RefundSum(Answer):
+class RefundSum(Answered):
     """Refunds of one status."""
 
     count: int
     amount_minor: int
 
 
-class EventRefundProgress(Answer):
+class EventRefundProgress(Answered):
     """The latest refund of an event: how many refunds it requested (`asked`) and how many unpaid orders it cancelled.
     `refunds` and `orders` count by status all that the event has.
     """
@@ -173,7 +173,7 @@ class EventRefundProgress(Answer):
     orders: dict[str, int]
 
 
-class Command(Answer):
+class Command(Answered):
     """One command of an order: what caused it, how often it was tried, and its latest error."""
 
     command_id: str
@@ -203,7 +203,7 @@ class BackgroundShareRequest(Reason):
     background_percent: float = Field(ge=0, le=100)
 
 
-class BackgroundShareAnswer(Answer):
+class BackgroundShareAnswer(Answered):
     """Percentage of an event's checkouts that are processed in the background."""
 
     event_id: str
@@ -216,7 +216,7 @@ class BackgroundShareChanged(BackgroundShareAnswer):
     changed: bool
 
 
-class InvariantResult(Answer):
+class InvariantResult(Answered):
     """Whether one invariant holds; `detail` names the first orders that break it."""
 
     invariant: str
@@ -224,7 +224,7 @@ class InvariantResult(Answer):
     detail: str
 
 
-class InvariantReport(Answer):
+class InvariantReport(Answered):
     """The invariants of orders and money. `confirmed` counts the orders that were ever confirmed."""
 
     confirmed: int
@@ -258,7 +258,7 @@ class NewWebhookEndpoint(Body):
     reason: PlainText
 
 
-class WebhookEndpoint(Answer):
+class WebhookEndpoint(Answered):
     """A webhook endpoint. `failing_since`: no delivery succeeded since then."""
 
     endpoint_id: str
@@ -278,13 +278,13 @@ class CreatedWebhookEndpoint(WebhookEndpoint):
     secret: str
 
 
-class WebhookEndpoints(Answer):
+class WebhookEndpoints(Answered):
     """All webhook endpoints, oldest first."""
 
     endpoints: list[WebhookEndpoint]
 
 
-class WebhookDelivery(Answer):
+class WebhookDelivery(Answered):
     """One message to one endpoint: `due_at` is the next attempt, `answer_status` the latest HTTP status received."""
 
     id: int

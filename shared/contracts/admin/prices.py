@@ -9,14 +9,14 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.endpoint import Endpoint
-from shared.contracts.admin.orders import USES_MAX, Answer, Time
+from shared.contracts.admin.orders import USES_MAX, Answered, Time
 from shared.contracts.admin.page import Page
 from shared.contracts.event_file import EventFile, PricePart
 from shared.contracts.fields import PlainText, SectionId
 from shared.contracts.prices import AmountOrPercent
 
 
-class EventFileApplied(Answer):
+class EventFileApplied(Answered):
     """What applying an event file did; with `dry_run`, what it would have done."""
 
     event_id: str
@@ -30,7 +30,7 @@ class EventFileApplied(Answer):
     )
 
 
-class AmountsChecked(Answer):
+class AmountsChecked(Answered):
     """One sentence for each amount that a configured payment provider can never charge."""
 
     refusals: list[str]
@@ -54,7 +54,7 @@ class PromoCodeRequest(AmountOrPercent):
         return self
 
 
-class PromoCodeAnswer(Answer):
+class PromoCodeAnswer(Answered):
     """A promo code and how many orders use it now. `percent` is a decimal as text; `stopped_at`: deactivated then."""
 
     code: str
@@ -82,7 +82,7 @@ class PromoCodePage(Page):
     promo_codes: list[PromoCodeAnswer]
 
 
-class PromoCodeUse(Answer):
+class PromoCodeUse(Answered):
     """An order that used a promo code; it `counts` against the limits unless it ended unpaid."""
 
     reference: str

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import brotli
-from fastapi import Request
-from starlette.responses import Response
 
 from shared.errors.problems import NotFound
+from shared.security.credentials import HeaderFields
+from shared.web.answers import Answer, encodings, fields_of
 
 IMMUTABLE = "public, max-age=31536000, immutable"
 MEDIA_TYPES = {
@@ -43,24 +43,20 @@ def assets(folder: Path) -> Mapping[str, Asset]:
     return {_hash.sub("", name): Asset(name, one["sha384"]) for name, one in built.items()}
 
 
-def accepted_encodings(request: Request) -> set[str]:
-    """The content encodings that the client takes."""
-    return {part.partition(";")[0].strip() for part in request.headers.get("accept-encoding", "").split(",")}
-
-
-async def built_file(request: Request, folder: Path, name: str, headers: Mapping[str, str]) -> Response:
+async def built_file(fields: HeaderFields, folder: Path, name: str, headers: Mapping[str, str]) -> Answer:
     """A file of the folder, compressed where the client takes it. Raises `NotFound`."""
     path = folder / name
     media_type = MEDIA_TYPES.get(path.suffix)
     if not _name.fullmatch(name) or media_type is None or not path.is_file():
         raise NotFound
-    sent = {**headers, "vary": "accept-encoding"}
-    accepted = accepted_encodings(request)
-    encoding = next((each for each in ("br", "gzip") if each in accepted and path.suffix not in COMPRESSED_ALREADY), "")
+    charset = "; charset=utf-8" if media_type.startswith("text/") else ""
+    sent = {**headers, "content-type": media_type + charset, "vary": "accept-encoding"}
+    accepted = set[bytes]() if path.suffix in COMPRESSED_ALREADY else encodings(fields)
+    encoding = next((each for each in ("br", "gzip") if each.encode() in accepted), "")
     if encoding:
         sent["content-encoding"] = encoding
     content = await asyncio.to_thread(_content, path, path.stat().st_mtime_ns, encoding)
-    return Response(content, headers=sent, media_type=media_type)
+    return Answer(200, content, fields_of(sent))
 
 
 @lru_cache(maxsize=FILES_KEPT_MAX)

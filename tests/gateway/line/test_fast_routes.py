@@ -1,4 +1,4 @@
-"""Fast routes skip the framework's middleware and give the same answers."""
+"""Fast routes skip the framework, and give the same answers behind our server and any other."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -41,40 +41,14 @@ REQUESTS = [
 ]
 
 
-class WithoutFastRoutes:
-    def __init__(self, app) -> None:
-        self.app = app
+class AsPlainAsgi:
+    """The listener as any server knows it, which has a task for each request."""
+
+    def __init__(self, listener) -> None:
+        self.listener = listener
 
     async def __call__(self, scope: Scope, receive, send) -> None:
-        await self.app(scope, receive, send)
-
-
-async def answer(app, request, request_id):
-    method, path, headers, body = request
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
-        headers = {**headers, "x-request-id": request_id}
-        response = await client.request(method, path, headers=headers, content=body)
-        other_headers = {name: value for name, value in response.headers.items() if name != "x-request-id"}
-        return response.status_code, other_headers, response.content, response.headers.get("x-request-id")
-
-
-async def test_a_fast_route_gives_the_same_answer_as_the_framework(app, queue):
-    await queue.open()
-    for request in REQUESTS:
-        fast = await answer(public(app), request, "request-1234")
-        assert fast == await answer(WithoutFastRoutes(app), request, "request-1234"), request[:2]
-        assert fast[3] == "request-1234"
-
-
-class WithoutImmediateAnswers:
-    def __init__(self, app) -> None:
-        self.app = app
-
-    def answer_now(self, scope: Scope) -> None:
-        return None
-
-    async def __call__(self, scope: Scope, receive, send) -> None:
-        await self.app(scope, receive, send)
+        await self.listener(scope, receive, send)
 
 
 @asynccontextmanager
@@ -94,6 +68,16 @@ def comparable(response: httpx.Response) -> tuple[int, bytes, dict[str, str]]:
     return response.status_code, body, {**response.headers, **varying}
 
 
+async def test_an_answer_is_the_same_behind_our_server_and_any_other(app, queue):
+    await queue.open()
+    async with server(public(app)) as ours, server(AsPlainAsgi(public(app))) as plain:
+        for method, path, headers, body in REQUESTS:
+            headers = {**headers, "x-request-id": "request-1234", "host": "gateway"}
+            answers = [await one.request(method, path, headers=headers, content=body) for one in (ours, plain)]
+            assert comparable(answers[0]) == comparable(answers[1]), (method, path)
+            assert answers[0].headers["x-request-id"] == "request-1234"
+
+
 async def test_a_status_is_the_same_whether_it_is_answered_at_once_or_by_a_task(app, state, queue, publish_frame):
     """The places: waiting, by cookie, called, with a pass, of an old key, of an epoch to come; then not one of ours."""
     await queue.open()
@@ -110,7 +94,7 @@ async def test_a_status_is_the_same_whether_it_is_answered_at_once_or_by_a_task(
         (503, bearer(queue_token(epoch=9, keys=state.settings.queue_token_keys))),
         (401, bearer("x.y.z")), (401, {}), (401, {"authorization": "Basic x"}),
     ]  # fmt: skip
-    async with server(public(app)) as fast, server(WithoutImmediateAnswers(public(app))) as usual:
+    async with server(public(app)) as fast, server(AsPlainAsgi(public(app))) as usual:
         for status, headers in requests:
             for method in ("GET", "HEAD"):
                 ours, theirs = [await one.request(method, f"{PATH}/status", headers=headers) for one in (fast, usual)]
@@ -124,7 +108,7 @@ async def test_a_join_is_the_same_whether_it_has_a_task_or_not(app, queue, publi
     """
     await queue.open()
     key = {"idempotency-key": "k" * 32}
-    async with server(public(app)) as fast, server(WithoutImmediateAnswers(public(app))) as usual:
+    async with server(public(app)) as fast, server(AsPlainAsgi(public(app))) as usual:
 
         async def same(status: int, headers: dict[str, str], path: str = PATH, failures: int = 0) -> None:
             answers = []
@@ -189,19 +173,20 @@ async def test_requests_to_fast_routes_are_measured(fan, app, queue):
         assert f"onsale_http_request_seconds_count{{{labels}}}" in metrics
 
 
-@pytest.mark.parametrize("wrap", [public, WithoutFastRoutes])
-async def test_an_internal_error_reveals_nothing_on_either_route(app, queue, monkeypatch, caplog, wrap):
+@pytest.mark.parametrize("listener", [lambda app: public(app), lambda app: AsPlainAsgi(public(app))])
+async def test_an_internal_error_reveals_nothing(app, queue, monkeypatch, caplog, listener):
     await queue.open()
 
-    async def broken(event_id: str) -> None:
+    def broken(cache, event_id: str) -> None:
         raise ValueError("a secret")
 
-    monkeypatch.setattr(type(app.state.deps.line_cache), "line", lambda cache, event_id: broken(event_id))
+    monkeypatch.setattr(type(app.state.deps.line_cache), "cached", broken)
     with caplog.at_level(logging.ERROR):
-        status, _, body, _ = await answer(wrap(app), ("GET", PATH, {}, b""), "request-1234")
-    assert status == 500
-    assert b"/problems/internal-error" in body
-    assert b"secret" not in body
+        async with server(listener(app)) as client:
+            failed = await client.get(PATH)
+    assert failed.status_code == 500
+    assert "/problems/internal-error" in failed.text
+    assert "secret" not in failed.text
     assert "request.failed" in caplog.messages
 
 

@@ -6,7 +6,8 @@ import re
 import pytest
 
 from shared.contracts.queue import JoinBatch
-from shared.web.forms import FIELDS_MAX, FORM_BYTES_MAX
+from shared.web.forms import FORM_BYTES_MAX
+from shared.web.request import FIELDS_MAX
 
 PATH, PAGE = "/events/show/queue", "/e/show"
 

@@ -4,7 +4,7 @@ import pytest
 
 from services.inventory.api.forms import reserve_body
 from shared.security.credentials import pass_cookie
-from shared.web.forms import FormFields
+from shared.web.request import FormFields
 from tests.inventory.conftest import EVENT, Inventory, make_pass
 
 PATH, PAGE = f"/events/{EVENT}/reservations", f"/e/{EVENT}"

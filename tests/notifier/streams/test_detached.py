@@ -22,7 +22,6 @@ from services.notifier.topics.hub import Hub
 from services.notifier.topics.topic import Topic
 from services.notifier.tuning import Tuning
 from shared.runtime.descriptors import descriptors_open
-from shared.web.app import RECEIVE_KEY
 from tests.notifier.client import all_have_head, raw_request
 from tests.notifier.conftest import Notifier, Start
 from tests.notifier.frames import line_frame
@@ -123,7 +122,6 @@ def test_under_uvloop_a_client_that_does_not_read_is_skipped_and_disconnected(tr
         update_line(topic, "x" * 8192)
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
-            scope[RECEIVE_KEY] = receive
             serve_stream = detached.serve if transport_class is DetachedStream else asgi.serve
             await serve_stream(
                 StreamHandshake(
@@ -155,7 +153,6 @@ def test_the_head_comes_before_the_first_frame_and_an_ended_stream_leaves_no_des
         update_line(topic, "news")
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
-            scope[RECEIVE_KEY] = receive
             await detached.serve(
                 StreamHandshake(hub=hub, topic=topic, scope=scope, receive=receive, send=send, on_end=lambda: None)
             )

@@ -19,7 +19,8 @@ from starlette.types import Receive, Scope, Send
 from onsale.local.ports import HOST, free_port
 from onsale.server import request_limits, serve
 from onsale.server.listener import Listener
-from shared.web.fast_routes import answer, read_body
+from shared.web.answers import Answer
+from tests.support.running.serving import whole_body
 from tests.support.wait import wait_until
 
 REQUEST = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -29,10 +30,10 @@ HEADER_LINE = b"X-Filler: " + b"f" * 88 + b"\r\n"
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers the path, the number of header lines, the last one's value and the length of the body."""
-    body, headers = await read_body(receive), scope["headers"]
+    body, headers = await whole_body(receive), scope["headers"]
     received = {"path": scope["path"], "lines": len(headers), "body": len(body)}
     received["last"] = headers[-1][1].decode() if headers else None
-    await answer(send, 200, orjson.dumps(received))
+    await Answer(200, orjson.dumps(received))(scope, receive, send)
 
 
 @pytest.fixture
@@ -318,7 +319,7 @@ async def test_a_new_connection_is_refused_at_once_while_all_others_are_being_an
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
         request_began.set()
         await request_may_end.wait()
-        await answer(send, 200, b"{}")
+        await Answer(200, b"{}")(scope, receive, send)
 
     listener = Listener(slow, HOST, free_port())
     async with serve.running({}, [listener], {}):

@@ -10,7 +10,8 @@ from shared.security.auth import sign_service_call
 from shared.security.credentials import pass_cookie
 from shared.security.tokens import sign_order_token
 from shared.web.app import internal
-from shared.web.forms import FormFields, SentForm, typed_fields
+from shared.web.forms import SentForm, typed_fields
+from shared.web.request import FormFields
 from tests.orders.inventory import EVENT
 from tests.orders.shop import pass_of
 

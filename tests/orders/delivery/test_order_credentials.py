@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from starlette.requests import Request
+from fastapi import FastAPI
 
 from services.orders.auth import CustomerAuthenticator
 from services.orders.problems import UnknownOrder
@@ -11,6 +11,7 @@ from shared.errors.problems import ForeignOrigin, Problem
 from shared.security.credentials import order_cookie
 from shared.security.token_buckets import FanLimit
 from shared.security.tokens import Keyring, sign_order_token
+from shared.web.request import Request
 from tests.orders.processing.test_states import ORDER
 
 KEYS = Keyring({"k1": b"k" * 32})
@@ -26,10 +27,13 @@ def authenticator() -> CustomerAuthenticator:
 def request(token: str, *, method: str = "GET", origin: str = "", bearer: bool = False) -> Request:
     credential = ("authorization", f"Bearer {token}") if bearer else ("cookie", f"{order_cookie('R')}={token}")
     fields = [credential, ("host", "shop.example"), *([("origin", origin)] if origin else [])]
-    return Request({
-        "type": "http", "method": method, "path": "/", "query_string": b"",
-        "headers": [(name.encode(), value.encode()) for name, value in fields],
-    })  # fmt: skip
+    headers = [(name.encode(), value.encode()) for name, value in fields]
+    scope = {"type": "http", "method": method, "path": "/", "query_string": b"", "headers": headers}
+    return Request(FastAPI(), scope, no_body, body_max_bytes=0)
+
+
+async def no_body() -> Any:
+    raise AssertionError
 
 
 async def outcome(made: Request, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -1,5 +1,7 @@
 """Lines of a sale: decided once for a request and all it causes, and by share for work that no request asked for."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -8,7 +10,7 @@ import pytest
 from shared.concurrency.group_commit import GroupCommit
 from shared.errors.problems import SoldOut
 from shared.runtime import logging as module
-from shared.runtime.logging import PICKED_KEY, SaleLog, request_fields
+from shared.runtime.logging import SaleLog, request_fields
 
 
 class Lines(list[dict[str, Any]]):
@@ -41,33 +43,42 @@ def test_services_of_one_process_share_the_largest_share() -> None:
     assert made.share == 0.5
 
 
+@dataclass
+class Sent:
+    """A request, as far as its line shows it."""
+
+    id: str
+    method: str = "POST"
+    status: int = 201
+    path: Mapping[str, str] = field(default_factory=lambda: {"event_id": "e"})
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
 def test_a_request_is_logged_with_all_it_causes_or_not_at_all(lines: Lines) -> None:
     made, logged = lines_of(0.5), 0
     for n in range(400):
-        scope: dict[str, Any] = {"path": "/events/e/queue", "method": "POST", "path_params": {"event_id": "e"}}
         lines.clear()
-        with made.request(scope, named=False):
+        picked = made.picks_request("/events/e/queue", named=False)
+        with made.request(picked):
             for _ in range(3):
                 made.write("sale.engine")
-        made.ended(scope, "/events/{event_id}/queue", status=201, ms=1.234, request_id=f"r{n}")
-        assert len(lines) in (0, 4)
-        assert scope[PICKED_KEY] is bool(lines)
-        logged += bool(lines)
+        if picked:
+            made.ended(Sent(f"r{n}"), "/events/{event_id}/queue", ms=1.234)
+        assert len(lines) == 4 * picked
+        logged += picked
     assert 100 < logged < 300
 
 
 def test_a_call_of_a_logged_request_brings_its_id_and_is_logged_there(lines: Lines) -> None:
     made = lines_of(1e-9)
     fields = request_fields.set({"request_id": "abcdefgh-1"})
-    scope: dict[str, Any] = {"path": "/events/e/queue", PICKED_KEY: True}
-    with made.request(scope, named=False):
+    with made.request(True):
         assert made.headers() == {"x-request-id": "abcdefgh-1"}
     assert made.headers() == {}
     request_fields.reset(fields)
-    inside: dict[str, Any] = {"path": "/internal/joins"}
-    with made.request(inside, named=True):
+    with made.request(made.picks_request("/internal/joins", named=True)):
         made.write("sale.engine")
-    assert (inside[PICKED_KEY], len(lines)) == (True, 1)
+    assert len(lines) == 1
 
 
 async def test_a_batch_has_the_requests_of_its_members_and_how_it_ended_for_them(
@@ -82,7 +93,7 @@ async def test_a_batch_has_the_requests_of_its_members_and_how_it_ended_for_them
 
     group: GroupCommit[str, str] = GroupCommit(work, name="holds", batch_max=10, waiting_max=10)
     request_fields.set({"request_id": "abcdefgh-2", "event_id": "e"})
-    with module.sale_log.request({"path": "/", PICKED_KEY: True}, named=False):
+    with module.sale_log.request(True):
         early = group.enqueue("early")
     late = group.enqueue("late")
     assert await early == "early"

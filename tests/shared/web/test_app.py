@@ -15,8 +15,11 @@ from shared.errors import problems
 from shared.process.settings import ServiceSettings
 from shared.rpc import ServiceClient
 from shared.security.auth import sign_service_call
+from shared.web.answers import Answer
 from shared.web.app import create_service, drain, internal, public
+from shared.web.fast_routes import FastRoute
 from shared.web.internal_api import InternalApi
+from shared.web.request import Request
 from tests.support.wait import wait_until
 
 SETTINGS = ServiceSettings(log_requests=False)
@@ -51,6 +54,11 @@ async def create_internal_thing(state: None, order: Order) -> Order:
     return Order(count=order.count)
 
 
+async def broken(request: Request) -> Answer:
+    await asyncio.sleep(0)
+    raise ZeroDivisionError("division")
+
+
 @pytest.fixture
 def app():
     @asynccontextmanager
@@ -63,8 +71,8 @@ def app():
             raise ConnectionError
 
     created = create_service(
-        "queue", SETTINGS, title="test", lifespan=lifespan, routers=[public_router],
-        internal_api=API, checks=lambda app: {"redis": check_redis},
+        "queue", SETTINGS, title="test", lifespan=lifespan, routers=[public_router], internal_api=API,
+        fast_routes=[FastRoute("GET", "/broken", broken)], checks=lambda app: {"redis": check_redis},
         body_max_bytes=1024,
     )  # fmt: skip
     created.state.redis_is_down = False
@@ -145,8 +153,9 @@ async def test_a_fan_who_disconnects_during_a_request_causes_no_error_log(app, c
     assert next(messages, None) is None
 
 
-async def test_an_internal_error_shows_no_details(browser) -> None:
-    answer = await browser.post("/things", json={"count": 7})
+@pytest.mark.parametrize(("method", "path"), [("POST", "/things"), ("GET", "/broken")])
+async def test_an_internal_error_shows_no_details(browser, method: str, path: str) -> None:
+    answer = await browser.request(method, path, json={"count": 7})
     assert (answer.status_code, answer.json()["type"]) == (500, "/problems/internal-error")
     assert "division" not in answer.text
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, StringConstraints, create_model
 
 from shared.contracts.fields import WANTED, Body, Email, PlainText, refusal
 from shared.errors.problems import InvalidRequest
-from shared.web.exception_handlers import add_exception_handlers
-from shared.web.fast_routes import parse_model
+from shared.web.problem_answers import add_exception_handlers
+from shared.web.request import parse_model
 
 WRONG = ("\x00", " ", "é", "?")
 PYDANTICS = re.compile(r"Input should|String should|Value error|Field required|Extra inputs|match pattern")

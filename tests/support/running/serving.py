@@ -9,10 +9,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from onsale.server.listener import Listener
 from onsale.server.serve import _RunningServers
 from tests.support.wait import wait_until
+
+
+async def whole_body(receive: Receive) -> bytes:
+    """The body of a request to a small app. Raises `ClientDisconnect`."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body, more = body + message.get("body", b""), message.get("more_body", False)
+    return body
 
 
 class EmbeddedServer(uvicorn.Server):

@@ -1,0 +1,113 @@
+"""What a handler answers: bytes, bytes that are made when a batch ends, or one document for many readers."""
+
+import asyncio
+import gzip
+import hashlib
+from collections.abc import Callable, Generator, Mapping
+from functools import cached_property
+from operator import is_not
+from typing import Any, NamedTuple
+
+import orjson
+from cachetools import LRUCache
+from starlette.types import Receive, Scope, Send
+
+from shared.security.credentials import HeaderFields
+
+Field = tuple[bytes, bytes]
+JSON: Field = (b"content-type", b"application/json")
+NO_STORE: Field = (b"cache-control", b"no-store")
+COMPRESS_MIN_BYTES, COMPRESS_LEVEL, DOCUMENT_LEVEL = 1_000, 4, 6
+DOCUMENTS_MAX = 2_000
+VARY: Field = (b"vary", b"Accept-Encoding")
+GZIP: Field = (b"content-encoding", b"gzip")
+
+
+class Answer(NamedTuple):
+    """A complete answer: status, body and header fields. As an ASGI app it sends itself."""
+
+    status: int
+    body: bytes = b""
+    fields: tuple[Field, ...] = ()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        head = [(b"content-length", b"%d" % len(self.body)), *self.fields]
+        await send({"type": "http.response.start", "status": self.status, "headers": head})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+class Later(NamedTuple):
+    """An answer that is made when a batch ends, of its future: a server needs no task to wait for it."""
+
+    future: "asyncio.Future[Any]"
+    make: "Callable[[asyncio.Future[Any]], Answer]"
+
+    def __await__(self) -> Generator[Any, None, Answer]:
+        yield from asyncio.wait((self.future,)).__await__()
+        return self.make(self.future)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (await self)(scope, receive, send)
+
+
+def json_answer(body: Any, *fields: Field, status: int = 200) -> Answer:
+    """The answer with this JSON, kept by no cache unless a field says so."""
+    return Answer(status, orjson.dumps(body), (JSON, *(fields or (NO_STORE,))))
+
+
+def fields_of(headers: Mapping[str, str]) -> tuple[Field, ...]:
+    """Header fields as an answer has them."""
+    return tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items())
+
+
+def encodings(fields: HeaderFields) -> set[bytes]:
+    """The content encodings that the client takes."""
+    return {part.partition(b";")[0].strip() for part in fields.get(b"accept-encoding", b"").split(b",")}
+
+
+def compressed(fields: HeaderFields, answer: Answer, *, level: int = COMPRESS_LEVEL) -> Answer:
+    """A long answer to one reader, compressed if they take that."""
+    if len(answer.body) < COMPRESS_MIN_BYTES:
+        return answer
+    if b"gzip" not in encodings(fields):
+        return answer._replace(fields=(*answer.fields, VARY))
+    body = gzip.compress(answer.body, level, mtime=0)
+    return answer._replace(body=body, fields=(*answer.fields, GZIP, VARY))
+
+
+class Documents:
+    """Documents by their names, each made again when what it shows is another object."""
+
+    def __init__(self, most: int = DOCUMENTS_MAX) -> None:
+        self._made: LRUCache[str, tuple[tuple[object, ...], Document]] = LRUCache(most)
+
+    def of(self, name: str, *shown: object, make: "Callable[[], Document]") -> "Document":
+        """The document with this name that shows these objects, which never change."""
+        known = self._made.get(name)
+        if known is None or any(map(is_not, known[0], shown)):
+            known = self._made[name] = shown, make()
+        return known[1]
+
+
+class Document:
+    """What many read: encoded, compressed and named by an ETag once, however many read it."""
+
+    def __init__(self, body: bytes, media_type: str, headers: Mapping[str, str]) -> None:
+        self.body = body
+        self._etag = b'"%b"' % hashlib.blake2b(body, digest_size=12).hexdigest().encode()
+        self._is_long = len(body) >= COMPRESS_MIN_BYTES
+        vary = ", ".join(filter(None, ("accept-encoding" if self._is_long else "", headers.get("vary", ""))))
+        sent = {**headers, **({"vary": vary} if vary else {}), "etag": self._etag.decode()}
+        self._unchanged = Answer(304, b"", fields_of(sent))
+        self._plain = Answer(200, body, fields_of({"content-type": media_type, **sent}))
+
+    @cached_property
+    def _gzipped(self) -> Answer:
+        body = gzip.compress(self.body, DOCUMENT_LEVEL, mtime=0)
+        return Answer(200, body, (*self._plain.fields, GZIP))
+
+    def answer(self, fields: HeaderFields) -> Answer:
+        """The document for a request with these header fields, or that it has not changed."""
+        if self._etag in fields.get(b"if-none-match", b""):
+            return self._unchanged
+        return self._gzipped if self._is_long and b"gzip" in encodings(fields) else self._plain

@@ -1,0 +1,267 @@
+"""Listens for a service: finds who answers a request, and does what every request needs before that and after.
+
+Before: an id, a bound on the body, load shedding. After: problems, the id in the answer, metrics, the log, traces. A
+fast route is answered past the framework; all other requests are the framework's, as one more handler.
+
+`begin` answers at once what needs no waiting, so that a server needs no task for it, and as a plain ASGI app the
+listener awaits what it gets.
+"""
+
+import asyncio
+import itertools
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from inspect import isawaitable
+from typing import Any
+
+from fastapi import FastAPI
+from prometheus_client import Histogram
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope, Send
+
+from shared.concurrency.background import ACTIVITY
+from shared.errors import problems
+from shared.process.load_meter import LoadMeter
+from shared.runtime import tracing
+from shared.runtime.logging import get_logger, request_fields, sale_log
+from shared.runtime.metrics import FAILURES, REQUESTS
+from shared.web.answers import Answer, Field, Later
+from shared.web.fast_routes import FastRoute, Found, RouteTable
+from shared.web.forms import Forms
+from shared.web.internal_api import PREFIX, REGULAR_CALLS
+from shared.web.load_shedding import NEVER_REFUSED, Load
+from shared.web.problem_answers import REQUEST_KEY, document, problem_answer, problem_of_exception
+from shared.web.request import Request
+
+log = get_logger("onsale.http")
+INTERNAL_PREFIXES = (PREFIX, "/metrics")
+INTERNAL_BODY_MAX_BYTES = 4 * 1024 * 1024  # a batch of joins or heartbeats
+# Requests that come while nothing happens.
+REGULAR = frozenset({"/livez", "/readyz", "/metrics", "/version", *(PREFIX + path for path in REGULAR_CALLS)})
+GONE = 499  # by convention: the client disconnected before it had sent the whole request
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_request_id = re.compile(rb"[A-Za-z0-9_-]{8,64}")
+_event_path = re.compile(r"/events/([A-Za-z0-9_-]{1,64})(?:/|$)")
+_PROCESS, _requests = f"{uuid.uuid4().hex[:16]}-", itertools.count(1)
+
+
+class ServiceListener:
+    """The ASGI app of one listener of a service: the public one, or the one inside, for the other services."""
+
+    def __init__(
+        self, app: FastAPI, routes: RouteTable, forms: Forms, *, service: str, inside: bool, log_requests: bool,
+        meter: LoadMeter | None, load: Load | None, body_max_bytes: int,
+    ) -> None:  # fmt: skip
+        self._app, self._routes, self._forms, self._service, self._inside = app, routes, forms, service, inside
+        self._log_requests, self._meter, self._load = log_requests, meter, load
+        self._body_max_bytes = INTERNAL_BODY_MAX_BYTES if inside else body_max_bytes
+        self._timers: dict[tuple[str, str, int], Histogram] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self.begin(scope, receive)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def begin(self, scope: Scope, receive: Receive) -> Found:
+        """The answer, if it needs no waiting or waits for nothing but a batch; else the ASGI app that answers."""
+        if not _is_watching(scope):
+            ACTIVITY.stir()
+        if scope["path"].startswith(INTERNAL_PREFIXES) != self._inside:
+            return document(problems.NotFound())
+        request = Request(self._app, scope, receive, body_max_bytes=self._body_max_bytes)
+        if not self._inside and self._forms.matches(request):
+            return self._forms.answering(request, self.answer)
+        return self._begin(request)
+
+    async def answer(self, request: Request) -> Answer:
+        """The answer of a fast route."""
+        found: Any = self._begin(request)
+        made = await found.run(None) if isinstance(found, _Pending) else await found if isawaitable(found) else found
+        assert isinstance(made, Answer), "the framework and streams send theirs"
+        return made
+
+    # -- before --------------------------------------------------------------------------------------------------------
+
+    def _begin(self, request: Request) -> Found:
+        route = self._name(request)
+        request.started_s = time.perf_counter()
+        request.number = self._meter.request_started(request.scope, request.started_s) if self._meter else 0
+        try:
+            if self._load is not None and not request.scope["path"].startswith(NEVER_REFUSED):
+                request.shedder = self._load.begin(request.scope["method"], request.scope["path"])
+            if request.traced or request.picked:
+                return _Pending(self, request, route, None)  # what it logs has the context of its task
+            found = self.call(request, route)
+        except Exception as raised:  # noqa: BLE001
+            return self.after(request, self.refusal(request, raised))
+        if isinstance(found, Answer):
+            return self.after(request, found)
+        if isinstance(found, Later):
+            return Later(found.future, partial(self._made, request, found.make))
+        return _Pending(self, request, route, found)
+
+    def _name(self, request: Request) -> FastRoute | None:
+        """Gives the request its id, and decides whether it is traced and logged step by step; its fast route."""
+        scope = request.scope
+        named = request.fields.get(b"x-request-id", b"")
+        is_named = _request_id.fullmatch(named) is not None
+        request.id = named.decode() if is_named else f"{_PROCESS}{next(_requests):x}"
+        if tracing.tracer is not None:
+            request.traced = tracing.is_traced(scope)
+        if sale_log.on:
+            request.picked = sale_log.picks_request(scope["path"], named=is_named)
+        found = self._routes.find(scope["method"], scope["path"])
+        if found is None:
+            return None
+        route, request.path = found
+        request.route, request.quiet = route.path, True
+        return route
+
+    def call(self, request: Request, route: FastRoute | None) -> Found | Awaitable[Found]:
+        """What the route's handler makes of it, or the framework."""
+        if route is None:
+            return partial(self._framework, request)
+        route.check(request.path)
+        return route.handler(request)
+
+    async def _framework(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]  # the server drops the body
+        inner = {**scope, "method": method, REQUEST_KEY: request}
+        try:
+            await self._app(inner, request.bounded(), send)
+        finally:
+            request.route = getattr(inner.get("route"), "path", "none")
+
+    # -- after ---------------------------------------------------------------------------------------------------------
+
+    def _made(self, request: Request, make: Callable[[Any], Answer], ended: "asyncio.Future[Any]") -> Answer:
+        try:
+            made = make(ended)
+        except Exception as raised:  # noqa: BLE001
+            made = self.refusal(request, raised)
+        return self.after(request, made)
+
+    def refusal(self, request: Request, raised: Exception) -> Answer:
+        """The answer to what a handler raised; the text of a bug is for the log."""
+        problem = problem_of_exception(raised, request.scope["path"])
+        if problem is None:
+            self.log_failure(request, raised)
+            problem = problems.InternalError()
+        request.facts = {**request.facts, "reason": problem.slug}
+        return problem_answer(request.scope, problem, request.id)
+
+    def log_failure(self, request: Request, raised: Exception) -> None:
+        log.error("request.failed", service=self._service, route=request.route, exc_info=raised)
+
+    def after(self, request: Request, answer: Answer) -> Answer:
+        """Ends the request; the answer with its id and what the handler added."""
+        self.end(request, answer.status)
+        return Answer(answer.status, answer.body, (*answer.fields, *self.added(request)))
+
+    def added(self, request: Request) -> tuple[Field, ...]:
+        """The header fields that any answer has."""
+        return ((b"x-request-id", request.id.encode()), *request.added)
+
+    def end(self, request: Request, status: int) -> None:
+        """Measures and logs the request, and makes room for others."""
+        scope, route, seconds = request.scope, request.route, time.perf_counter() - request.started_s
+        request.status = status
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        if status == problems.MethodNotAllowed.status:
+            route, method = "none", "other"  # unknown methods are one time series
+        timer = self._timers.get((route, method, status))
+        if timer is None:
+            timer = self._timers[route, method, status] = REQUESTS.labels(self._service, route, method, status)
+        timer.observe(seconds, {"trace_id": tracing.trace_id() or ""} if request.traced else None)
+        if status >= problems.InternalError.status:
+            FAILURES.labels(self._service, route, method).inc()
+        if request.picked:
+            sale_log.ended(request, route, ms=seconds * 1000)
+        if self._log_requests and not request.quiet:
+            log.info(
+                "request", service=self._service, request_id=request.id, method=method, route=route, status=status,
+                ms=round(seconds * 1000, 2),
+            )  # fmt: skip
+        if request.shedder is not None:
+            request.shedder.end()
+        if self._meter:
+            self._meter.request_finished(request.number, status, seconds)
+
+    @contextmanager
+    def context(self, request: Request) -> Iterator[None]:
+        """What is logged, traced and called inside knows the request."""
+        fields = {"request_id": request.id}
+        if of_event := _event_path.search(request.scope["path"]):
+            fields["event_id"] = of_event[1]
+        traced = tracing.begin_request(self._service, request.scope) if request.traced else None
+        if traced and (trace_id := tracing.trace_id()):
+            fields["trace_id"] = trace_id
+        token = request_fields.set(fields)
+        try:
+            with sale_log.request(request.picked) if sale_log.on else nullcontext():
+                yield
+        finally:
+            request_fields.reset(token)
+            if traced:
+                method, event_id = request.scope["method"], fields.get("event_id")
+                tracing.end_request(
+                    traced, method=method, route=request.route, status=request.status, event_id=event_id
+                )  # fmt: skip
+
+
+class _Pending:
+    """An answer that takes waiting, a stream, or what the framework will answer: an ASGI app."""
+
+    def __init__(
+        self, listener: ServiceListener, request: Request, route: FastRoute | None,
+        found: Found | Awaitable[Found] | None,
+    ) -> None:  # fmt: skip
+        self._listener, self._request, self._route, self._found = listener, request, route, found
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = await self.run(send)
+        if answer is not None:
+            await answer(scope, receive, send)
+
+    async def run(self, send: Send | None) -> Answer | None:
+        """The answer; None if it was sent, by `send`."""
+        listener, request, status = self._listener, self._request, 0
+        answer: Answer | None = None
+
+        async def tagged(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], *listener.added(request)]
+            assert send is not None
+            await send(message)
+
+        with listener.context(request):
+            try:
+                found: Any = listener.call(request, self._route) if self._found is None else self._found
+                found = await found if isawaitable(found) else found
+                if isinstance(found, Answer):
+                    answer = found
+                else:
+                    await found(request.scope, request.receive, tagged)
+            except ClientDisconnect:
+                pass
+            except Exception as raised:  # noqa: BLE001
+                if status:
+                    listener.log_failure(request, raised)
+                else:
+                    answer = listener.refusal(request, raised)
+            finally:
+                if answer is None:
+                    listener.end(request, status or GONE)
+            return answer and listener.after(request, answer)
+
+
+def _is_watching(scope: Scope) -> bool:
+    """Probes, and what an operator or the console only reads: they come all the time and are no work."""
+    return scope["path"] in REGULAR or (scope["method"] == "GET" and scope["path"].startswith("/admin/"))

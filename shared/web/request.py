@@ -1,0 +1,176 @@
+"""One request, as the listener hands it to a handler: what came, whose it is, and what the handler says about it."""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Any, TypeVar, get_args, get_origin
+from urllib.parse import parse_qsl
+
+from fastapi import FastAPI
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope
+
+from shared.errors.problems import BodyTooLarge, MalformedRequest, Problem
+from shared.security.credentials import HeaderFields, header_fields
+from shared.web.answers import Field
+from shared.web.load_shedding import LoadShedder
+from shared.web.problem_answers import REQUEST_KEY, invalid_request
+
+FIELDS_MAX, FIELD_CHARS_MAX = 256, 2_000  # of a form
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class FormFields:
+    """The fields of a form from a page of `origin`, without surrounding blanks; an empty field counts as left out."""
+
+    def __init__(self, body: bytes, origin: str = "") -> None:
+        self.origin = origin
+        try:
+            pairs = parse_qsl(body.decode("ascii"), max_num_fields=FIELDS_MAX)
+        except ValueError as broken:
+            raise MalformedRequest("The form could not be read.") from broken
+        self._values: dict[str, list[str]] = {}
+        for name, value in pairs:
+            if text := value.strip()[:FIELD_CHARS_MAX]:
+                self._values.setdefault(name, []).append(text)
+
+    def one(self, name: str) -> str | None:
+        """The field's first value."""
+        return self._values.get(name, [None])[0]
+
+    def all(self, name: str) -> list[str]:
+        return self._values.get(name, [])
+
+    def number(self, name: str) -> int | str | None:
+        """The field as a number; other text stays as it is, so that the endpoint refuses it."""
+        text = self.one(name)
+        return int(text) if text is not None and re.fullmatch(r"[0-9]{1,9}", text) else text
+
+    def below(self, prefix: str) -> dict[str, str]:
+        """The fields whose names begin with `prefix.`, by the rest of the name."""
+        start = f"{prefix}."
+        return {name.removeprefix(start): values[0] for name, values in self._values.items() if name.startswith(start)}
+
+    def given(self, **values: Any) -> dict[str, Any]:
+        """These values without those that were left out."""
+        return {name: value for name, value in values.items() if value not in (None, [], {})}
+
+
+class Request:
+    """One request. `path` has the path's parameters, `route` its template. A handler may set `facts`, which the log of
+    a sale's steps shows, and `added`, header fields of any answer, a problem included.
+    """
+
+    id, route = "", "none"
+    path: Mapping[str, str] = MappingProxyType({})
+    form: FormFields | None = None
+    quiet = picked = traced = False  # not logged; its steps are; it is traced
+    facts: Mapping[str, Any] = MappingProxyType({})
+    added: tuple[Field, ...] = ()
+    started_s, status, number = 0.0, 0, 0  # of the listener: when it came, how it ended, its number at the load meter
+    shedder: LoadShedder | None = None
+
+    def __init__(self, app: FastAPI, scope: Scope, receive: Receive, *, body_max_bytes: int) -> None:
+        self.app, self.scope, self.receive, self.body_max_bytes = app, scope, receive, body_max_bytes
+        self.fields: HeaderFields = header_fields(scope)  # by name; of a repeated one, the first
+
+    @property
+    def state(self) -> Any:
+        """The service's state."""
+        return self.app.state.deps
+
+    @property
+    def method(self) -> str:
+        return str(self.scope["method"])
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a body follows the head."""
+        return self.fields.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.fields
+
+    async def body(self, limit: int | None = None, *, what: str = "The body") -> bytes:
+        """The whole body. Raises `BodyTooLarge`, `ClientDisconnect`."""
+        receive = self.bounded(limit, what=what)
+        body, more = b"", True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        return body
+
+    def bounded(self, limit: int | None = None, *, what: str = "The body") -> Receive:
+        """`receive` that raises `BodyTooLarge` past the limit, told by the head or found while reading."""
+        most, taken = limit or self.body_max_bytes, 0
+        declared = self.fields.get(b"content-length", b"0")
+        problem = BodyTooLarge(f"{what} may have at most {most} bytes.")
+
+        async def counted() -> Message:
+            nonlocal taken
+            if not declared.isdigit() or int(declared) > most:
+                raise problem
+            message = await self.receive()
+            taken += len(message.get("body", b""))
+            if taken > most:
+                raise problem
+            return message
+
+        return counted
+
+    async def json(self, model: type[Model], *, empty: bytes = b"") -> Model:
+        """The body as `model`; `empty` stands for an empty one. Raises `InvalidRequest`, `MalformedRequest`."""
+        return parse_model(await self.body() or empty, model)
+
+    def header(self, name: bytes) -> str | None:
+        """The header field of this name, in small letters."""
+        value = self.fields.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The parameters of the query; of a repeated one, the last."""
+        return dict(self._sent())
+
+    def _sent(self) -> list[tuple[str, str]]:
+        return parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+
+    def query(self, model: type[Model]) -> Model:
+        """The parameters of the query. Raises `InvalidRequest`."""
+        sent, lists = self._sent(), _lists_of(model)
+        values: dict[str, Any] = dict(sent) | {name: [] for name in lists & dict(sent).keys()}
+        for name, value in sent if lists else ():
+            if name in lists:
+                values[name].append(value)
+        try:
+            return model.model_validate(values)
+        except ValidationError as refused:
+            raise _invalid("query", refused) from None
+
+
+def request_of(scope: Scope) -> Request:
+    """The request that an endpoint of the framework answers."""
+    request: Request = scope[REQUEST_KEY]
+    return request
+
+
+@cache
+def _lists_of(model: type[BaseModel]) -> frozenset[str]:
+    """The parameters that may come several times."""
+    annotated = ((name, field.annotation) for name, field in model.model_fields.items())
+    return frozenset(name for name, kind in annotated if list in [get_origin(each) for each in (kind, *get_args(kind))])
+
+
+def parse_model(body: bytes, model: type[Model]) -> Model:
+    """A JSON body as `model`. Raises `InvalidRequest`, `MalformedRequest`."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as refused:
+        raise _invalid("body", refused) from None
+
+
+def _invalid(part: str, refused: ValidationError) -> Problem:
+    errors = refused.errors(include_url=False, include_input=False)
+    return invalid_request([{**error, "loc": (part, *error["loc"])} for error in errors])
