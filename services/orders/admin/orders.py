@@ -14,12 +14,13 @@ from pydantic import AwareDatetime
 from services.orders.checkout.requests import refuse_card_numbers
 from services.orders.model.order import Order
 from services.orders.model.refund_plan import RefundSelection
+from services.orders.model.view import admin_view
 from services.orders.problems import UnknownOrder
 from services.orders.requests import by_hand, event_refund
 from services.orders.requests.refund import RefundRequest, request_refund
 from services.orders.state import State, state_of
 from services.orders.store import command_log
-from services.orders.store.search import Search, admin_view, find, timeline
+from services.orders.store.search import Search, find, timeline
 from services.orders.store.store import OrderStore
 from services.orders.tables import audit_log
 from shared.audit_log import Actor

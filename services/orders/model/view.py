@@ -1,9 +1,10 @@
-"""The public view of an order: one body for `GET`, for its stream and for the other services."""
+"""The view of an order: one body for `GET`, for its stream and for the other services; and what operators see of it."""
 
 from typing import Any
 
 from services.orders.model.order import Adjustment, Attempt, Order, OrderLine
-from services.orders.model.refund_plan import OVERSELL
+from services.orders.model.refund_plan import OVERSELL, allowed_decisions
+from shared.contracts.admin.orders import AdminOrder
 from shared.contracts.frames import OrderFrame
 from shared.runtime.clock import rfc3339
 
@@ -42,6 +43,14 @@ def order_view(order: Order) -> dict[str, Any]:
         "end_reason": order.end_reason,
         "attempt": _attempt(order.attempt),
     }
+
+
+def admin_view(order: Order) -> AdminOrder:
+    """The public view, with the end reason and the decisions allowed in review."""
+    decisions = sorted(allowed_decisions(order))
+    return AdminOrder.model_validate(
+        {**order_view(order), "end_reason": order.end_reason, "may_be_resolved_by": decisions}
+    )
 
 
 def line_view(line: OrderLine) -> dict[str, Any]:

@@ -8,11 +8,10 @@ from sqlalchemy import ColumnElement, and_, literal_column, or_, select
 
 from services.orders.model.order import Order
 from services.orders.model.references import Customer, owner_id
-from services.orders.model.refund_plan import allowed_decisions
-from services.orders.model.view import order_view
+from services.orders.model.view import admin_view
 from services.orders.store.store import read_many
 from services.orders.tables import HOLDER_SQL, SIGNED_IN_SQL, order
-from shared.contracts.admin.orders import AdminOrder, OrderPage, Timeline, TimelineEntry
+from shared.contracts.admin.orders import OrderPage, Timeline, TimelineEntry
 from shared.postgres.engine import AsyncEngine, statement
 from shared.postgres.pages import PageRequest
 from shared.runtime.clock import from_datetime, rfc3339
@@ -42,14 +41,6 @@ async def find(db: AsyncEngine, search: Search, page: PageRequest[str], *, provi
     shown, following = page.cut(references, str)
     orders = await read_many(db, shown)
     return OrderPage(orders=[admin_view(orders[r]) for r in shown if r in orders], next=following)
-
-
-def admin_view(order: Order) -> AdminOrder:
-    """The public view, with the end reason and the decisions allowed in review."""
-    decisions = sorted(allowed_decisions(order))
-    return AdminOrder.model_validate(
-        {**order_view(order), "end_reason": order.end_reason, "may_be_resolved_by": decisions}
-    )
 
 
 async def timeline(db: AsyncEngine, order: Order) -> Timeline:
