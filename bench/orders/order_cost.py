@@ -168,7 +168,7 @@ async def _open(trial: Trial) -> AsyncIterator[_Orders]:
         await worker.require_alive()
         writer = OrderWriter(db, worker, store.clocks)
         yield _Orders(writer, worker)
-        await writer.close()
+        await writer.aclose()
         await shows.close()
     await db.dispose()
 

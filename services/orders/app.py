@@ -161,16 +161,14 @@ async def _open(
     users = await stack.enter_async_context(user_jwt_reader(settings))
     webhook_sender = await _webhook_sender(stack, settings, tuning)
     background_share = BackgroundShare(db)
-    price_rules = PriceRulesCache(store.db)
-    stack.push_async_callback(price_rules.close)
+    price_rules = await stack.enter_async_context(PriceRulesCache(store.db))
     fan_limit = FanLimit(
         per_s=settings.fan_calls_per_s, keys_max=settings.cache_entries_max, shared_by=settings.processes
     )
     wrong_codes = GuessLimiter(
         per_s=tuning.wrong_codes_per_minute / 60, at_once=tuning.wrong_code_burst, shared_by=settings.processes
     )
-    writer = OrderWriter(db, worker, store.clocks)
-    stack.push_async_callback(writer.close)
+    writer = await stack.enter_async_context(OrderWriter(db, worker, store.clocks))
     mail_server = _mail_server(settings, tuning)
     flows = OrdersFlows(store.db, tuning.takeover_s)
     stack.push_async_callback(flows.close)

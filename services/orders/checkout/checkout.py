@@ -10,7 +10,7 @@ itself: key, reference and reservation are unique in the row, and what exists is
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -32,7 +32,7 @@ from services.orders.steps.inventory_client import InventoryBatcher
 from services.orders.store.payment_status import write_tombstone
 from services.orders.store.store import OrderKey, OrderStore, attempts_json, journal_json, lines_json
 from services.orders.worker.worker import Path, Worker
-from shared.concurrency.group_commit import GroupCommit, by_halves
+from shared.concurrency.group_commit import GroupCommits, by_halves
 from shared.contracts.events import Event
 from shared.contracts.fields import code_key, tidy
 from shared.contracts.inventory import PaymentStep, Reservation, StepDone
@@ -135,18 +135,14 @@ class OrderDraft:
         return replace(line, line_no=line_no, tickets=tuple(LineTicket(id=one) for one in ids))
 
 
-class OrderWriter:
-    """Writes orders and gives them to the worker of this process."""
+class OrderWriter(GroupCommits):
+    """Writes orders and gives them to the worker of this process. Use inside `async with`."""
 
     def __init__(self, db: AsyncEngine, worker: Worker, clocks: Clocks) -> None:
+        super().__init__(batch_max=BATCH_MAX, waiting_max=WAITING_MAX, in_flight_max=IN_FLIGHT_MAX)
         self._db, self._worker, self._clocks = db, worker, clocks
         self._single = db.execution_options(isolation_level="AUTOCOMMIT")
-        self._group: GroupCommit[OrderDraft, Outcome] = GroupCommit(
-            self._insert_batch, name="orders-insert", batch_max=BATCH_MAX, waiting_max=WAITING_MAX,
-            in_flight_max=IN_FLIGHT_MAX,
-        )  # fmt: skip
-        self.insert = self._group.submit
-        self.close = self._group.close
+        self.insert: Callable[[OrderDraft], Awaitable[Outcome]] = self.grouped("orders-insert", self._insert_batch)
 
     async def _insert_batch(self, batch: Sequence[OrderDraft]) -> Sequence[Outcome | BaseException]:
         await self._worker.require_alive()

@@ -5,7 +5,7 @@ taxes are cached for a second, which does no harm: an order at another price tha
 codes are read as they are now. Concurrent reads share one statement.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from services.orders.pricing.calculator import Discount, Quote, price
 from services.orders.pricing.promo_codes import MESSAGES, PromoCode, Redemption, RejectionReason, validate
 from services.orders.problems import PromoCodeNotValid
 from services.orders.tables import event_price
-from shared.concurrency.group_commit import GroupCommit
+from shared.concurrency.group_commit import GroupCommits
 from shared.contracts.fields import code_key
 from shared.contracts.inventory import Reservation
 from shared.contracts.prices import PriceRules
@@ -41,33 +41,25 @@ class EventRules(NamedTuple):
 NO_RULES = EventRules(PriceRules(), "")
 
 
-class PriceRulesCache:
-    """`db` must commit each statement by itself."""
+class PriceRulesCache(GroupCommits):
+    """Use inside `async with`. `db` must commit each statement by itself."""
 
     def __init__(self, db: AsyncEngine) -> None:
+        super().__init__(batch_max=BATCH_MAX, waiting_max=WAITING_MAX, in_flight_max=1)
         self._db = db
         self._cache: TTLCache[str, EventRules] = TTLCache(EVENTS_MAX, RULES_TTL_S)
-        self._rules: GroupCommit[str, EventRules] = GroupCommit(
-            self._read_rules, name="orders-rules", batch_max=BATCH_MAX, waiting_max=WAITING_MAX
-        )
-        self._codes: GroupCommit[Redemption, PromoCode | None] = GroupCommit(
-            self._read_codes, name="orders-promo", batch_max=BATCH_MAX, waiting_max=WAITING_MAX
-        )
-
-    async def close(self) -> None:
-        await self._rules.close()
-        await self._codes.close()
+        self._read = self.grouped("orders-rules", self._read_rules)
+        # Reads a promo code with its uses as they are now; None if it does not exist.
+        self.code: Callable[[Redemption], Awaitable[PromoCode | None]]
+        self.code = self.grouped("orders-promo", self._read_codes)
 
     async def rules(self, event_id: str) -> EventRules:
         """The event's rules; no fees and taxes for an event without an event file."""
-        return self._cache.get(event_id) or await self._rules.submit(event_id)
+        return self._cache.get(event_id) or await self._read(event_id)
 
     def invalidate(self, event_id: str) -> None:
         """Drops the event's rules from the cache, because an operator changed them."""
         self._cache.pop(event_id, None)
-
-    async def code(self, redemption: Redemption) -> PromoCode | None:
-        return await self._codes.submit(redemption)
 
     async def _read_rules(self, event_ids: list[str]) -> Sequence[EventRules]:
         columns = event_price.c

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.orders.pricing.quote import PriceRulesCache
 from services.orders.tuning import DEFAULTS
 from shared.contracts.inventory import ReservedItem
 from shared.security.guess_limiter import ADDRESS_AT_ONCE
@@ -142,13 +141,13 @@ async def test_wrong_codes_get_equal_answers_and_only_the_guesser_is_limited(sho
 async def test_codes_guessed_at_once_are_looked_up_to_the_limit_only(shop, monkeypatch):
     sale = await open_sale(shop)
     await sale.put_code("GOOD", percent=10)
-    looked_up, read = [], PriceRulesCache.code
+    looked_up, read = [], shop.state.price_rules.code
 
-    def count(self, redemption):
+    def count(redemption):
         looked_up.append(redemption.code)
-        return read(self, redemption)
+        return read(redemption)
 
-    monkeypatch.setattr(PriceRulesCache, "code", count)
+    monkeypatch.setattr(shop.state.price_rules, "code", count)
     hold = await sale.hold(holder="guesser")
     answers = await asyncio.gather(*(sale.quote(hold, f"GUESS-{n}", holder="guesser") for n in range(200)))
     assert len(looked_up) == DEFAULTS.wrong_code_burst
