@@ -141,6 +141,11 @@ WRITES = (
         "test_nothing_is_sent_to_a_provider_without_a_fresh_heartbeat",
     ),
     Guard(
+        "A process is told that another has its order now",
+        f"{ORDERS}/store/store.py", "await self.tell(woken, taken=take)", "await self.tell(woken)",
+        "test_what_is_asked_of_an_order_elsewhere_reaches_its_process_at_once",
+    ),
+    Guard(
         "An order that was woken while it was worked on is due again",
         WORKER, "            if held.woken and not self._is_stopping:", "            if False:",
         "test_an_order_asked_for_something_while_it_is_in_work_is_processed_again",
