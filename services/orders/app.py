@@ -31,8 +31,7 @@ from services.orders.reports.flow import OrdersFlows
 from services.orders.requests import event_refund
 from services.orders.settings import Settings
 from services.orders.state import State
-from services.orders.steps.inventory_client import InventoryBatcher
-from services.orders.steps.run import Failpoint, Parts, no_failpoint
+from services.orders.steps.run import Failpoint, InventoryBatcher, Parts, no_failpoint
 from services.orders.store.frames import Frames
 from services.orders.store.store import OrderStore
 from services.orders.store.webhook_inbox import WebhookInbox

@@ -12,7 +12,7 @@ from services.orders.pricing.quote import PriceRulesCache
 from services.orders.providers.provider import Provider
 from services.orders.reports.flow import OrdersFlows
 from services.orders.settings import Settings
-from services.orders.steps.inventory_client import InventoryBatcher
+from services.orders.steps.run import InventoryBatcher
 from services.orders.store.frames import Frames
 from services.orders.store.store import OrderStore
 from services.orders.store.webhook_inbox import WebhookInbox

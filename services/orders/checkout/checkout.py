@@ -28,7 +28,7 @@ from services.orders.pricing.promo_codes import Redemption, RejectionReason, rej
 from services.orders.pricing.quote import Quoter, promo_code_not_valid, quote_body
 from services.orders.problems import PriceChanged, ReservationTaken
 from services.orders.providers.provider import Provider
-from services.orders.steps.inventory_client import InventoryBatcher
+from services.orders.steps.run import InventoryBatcher
 from services.orders.store.payment_status import write_tombstone
 from services.orders.store.store import OrderKey, OrderStore, attempts_json, journal_json, lines_json
 from services.orders.worker.worker import Path, Worker

@@ -16,7 +16,7 @@ from services.orders.mail_settings import parse_sender
 from services.orders.model.order import SOLD_STATUSES, Order
 from services.orders.model.references import customer_key
 from services.orders.settings import Settings
-from services.orders.steps.inventory_client import InventoryBatcher
+from services.orders.steps.run import InventoryBatcher
 from services.orders.store.store import OrderStore
 from services.orders.tickets import pdf
 from services.orders.tickets import show as tickets_show

@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import insert
 from services.orders.model.references import Customer, customer_key, owner_id
 from services.orders.problems import MailDisabled
 from services.orders.settings import Settings
-from services.orders.steps.inventory_client import InventoryBatcher
+from services.orders.steps.run import InventoryBatcher
 from services.orders.tables import mail, mail_opt_out
 from shared.contracts.inventory import Reservation
 from shared.errors.problems import HoldExpired, NotFound, Problem, UnknownReservation

@@ -8,7 +8,7 @@ from services.orders.model.update import OrderUpdate
 from services.orders.pricing.calculator import require_payable
 from services.orders.problems import OrderNotPending
 from services.orders.providers.provider import Provider
-from services.orders.steps.inventory_client import InventoryBatcher, payment_step
+from services.orders.steps.run import InventoryBatcher, payment_step
 from services.orders.store.store import OrderStore
 from shared.errors.problems import (
     AlreadyExtended,

@@ -1,6 +1,6 @@
-"""What the steps of an order have in common: the parts of the process that they use, and their run."""
+"""What the steps of an order have in common: the parts of the process that they use, calls to inventory, their run."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,17 +9,76 @@ from services.orders.model.order import Order
 from services.orders.model.update import OrderUpdate, Ownership, Release
 from services.orders.providers.provider import Provider
 from services.orders.settings import Settings
-from services.orders.steps.inventory_client import InventoryBatcher
 from services.orders.store.frames import Frames
 from services.orders.store.store import OrderStore
 from services.orders.tickets.show import ShowCache
 from services.orders.tuning import DEFAULTS, Tuning
+from shared.concurrency.group_commit import GroupCommits
+from shared.contracts.inventory import (
+    BATCH_MAX,
+    InventoryClient,
+    PaymentStep,
+    PaymentSteps,
+    ReadReservations,
+    Reservation,
+    ReturnStock,
+    StepDone,
+    StepsAnswer,
+)
 
 Failpoint = Callable[[str, str], Awaitable[None]]
+InventoryStep = Callable[[PaymentStep], Awaitable[StepDone]]
+WAITING_MAX = 5000
+IN_FLIGHT_MAX = 2
 
 
 async def no_failpoint(name: str, reference: str) -> None:
     """A failpoint is where a test may stop an order's processing; this one does nothing."""
+
+
+def payment_step(order: Order) -> PaymentStep:
+    """A step of this order on its hold."""
+    return PaymentStep(event_id=order.event_id, reservation_id=order.reservation_id, order_reference=order.reference)
+
+
+class InventoryBatcher(GroupCommits):
+    """The same step of concurrent orders is one call, and one transaction there. Every step is idempotent and has its
+    own answer. Returns are not batched: each is all or nothing. Use inside `async with`.
+    """
+
+    def __init__(self, client: InventoryClient) -> None:
+        super().__init__(batch_max=BATCH_MAX, waiting_max=WAITING_MAX, in_flight_max=IN_FLIGHT_MAX)
+        self._client = client
+        self._read_one = self.grouped("orders-reservations", self._read)
+        self.begin_payment = self._step("begin-payment", client.begin_payment)
+        self.extend_payment = self._step("extend-payment", client.extend_payment)
+        self.end_payment = self._step("end-payment", client.end_payment)
+        self.confirm = self._step("confirm", client.confirm, rests=True)
+        self.release = self._step("release", client.release)
+        self.retake = self._step("reacquire", client.reacquire)
+        self.return_tickets = client.return_tickets
+        self.consents = client.poll_consents
+
+    async def return_stock(self, sold: PaymentStep, *, reason: str) -> StepDone:
+        """Returns everything that this order bought to sale."""
+        return (await self._client.return_stock(ReturnStock(steps=[sold], reason=reason))).steps[0]
+
+    async def read(self, reservation_id: str, event_id: str | None = None) -> Reservation | None:
+        """A reservation of this event; without an event all are searched."""
+        return await self._read_one((event_id, reservation_id))
+
+    async def _read(self, named: list[tuple[str | None, str]]) -> Sequence[Reservation | None]:
+        event_ids, reservation_ids = map(list, zip(*named, strict=True))
+        question = ReadReservations.model_construct(event_ids=event_ids, reservation_ids=reservation_ids)
+        return (await self._client.read(question)).reservations
+
+    def _step(
+        self, name: str, call: Callable[[PaymentSteps], Awaitable[StepsAnswer]], *, rests: bool = False
+    ) -> InventoryStep:
+        async def work(steps: list[PaymentStep]) -> Sequence[StepDone]:
+            return (await call(PaymentSteps(steps=steps))).steps
+
+        return self.grouped(f"orders-{name}", work, rests=rests)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

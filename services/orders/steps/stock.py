@@ -6,8 +6,7 @@ from services.orders.metrics import ORDERS, REVIEWS
 from services.orders.model.order import MISMATCH, Order
 from services.orders.model.refund_plan import status_by_balance
 from services.orders.model.update import OrderUpdate
-from services.orders.steps.inventory_client import payment_step
-from services.orders.steps.run import OrderRun
+from services.orders.steps.run import OrderRun, payment_step
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.orders")
