@@ -1,7 +1,10 @@
 """Plugins with the fixtures of all tests, the marks that follow from fixtures, and the scheduling of tests."""
 
+import asyncio
 import gc
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,8 +12,7 @@ from prometheus_client import REGISTRY
 from xdist.scheduler import LoadScopeScheduling
 
 from onsale.local import ports
-from shared.concurrency.background import ACTIVITY
-from shared.messaging import outbox
+from shared.concurrency import background
 from shared.runtime.logging import write_to_standard_library
 from shared.runtime.metrics import LABEL_VALUES
 from tests.support.programs import needs, pytest_terminal_summary  # noqa: F401 - a hook
@@ -39,35 +41,25 @@ def pytest_configure(config: pytest.Config) -> None:
         ports.SERVERS = ports.SERVERS[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]
 
 
-@pytest.fixture
-def silence() -> Iterator[Callable[[], None]]:
-    """Lets the time pass in which what has stirred keeps a process awake."""
-
-    def pass_time() -> None:
-        ACTIVITY._until_s = 0.0
-
-    ACTIVITY.stir()
-    yield pass_time
-    ACTIVITY.stir()
-
-
-class Wakes(set[str]):
-    """Keeps count of what is added."""
+class Wakes(defaultdict[str, set[asyncio.Event]]):
+    """The loops of each service, among them one that records each wake."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.added: list[str] = []
+        self.services: list[str] = []
 
-    def add(self, source: str) -> None:
-        self.added.append(source)
-        super().add(source)
+    def __missing__(self, service: str) -> set[asyncio.Event]:
+        recorder = asyncio.Event()
+        setattr(recorder, "set", partial(self.services.append, service))  # noqa: B010 - a method
+        self[service] = {recorder}
+        return self[service]
 
 
 @pytest.fixture
 def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The services whose relays were woken, each time."""
-    monkeypatch.setattr(outbox, "_woken", wakes := Wakes())
-    return wakes.added
+    """The services whose loops were woken, each time."""
+    monkeypatch.setattr(background, "_wakes", wakes := Wakes())
+    return wakes.services
 
 
 MARKS = {  # by the fixtures that a test asks for

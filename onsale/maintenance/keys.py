@@ -18,9 +18,9 @@ from onsale.errors import OperatorError
 from onsale.local import key_file
 from onsale.maintenance import service_secrets
 from onsale.maintenance.new_secrets import new, split
-from shared.security.key_rotation import OVERLAPS, READ_IDLE_S, KeyChange, Purpose
+from shared.security.key_rotation import OVERLAPS, READ_EVERY_S, KeyChange, Purpose
 
-READ_WITHIN_S = int(2 * READ_IDLE_S)  # every process, also one that has nothing to do, has read the file by then
+READ_WITHIN_S = int(2 * READ_EVERY_S)  # every process has read the file by then
 RETIRE_WARNINGS: dict[Purpose, str] = {
     "queue_token": "Every place in a line whose token it signed is lost to its fan: they must join again, at the end.",
     "pass": "Passes it signed are refused: fans who are choosing must fetch their pass again, and origins too.",

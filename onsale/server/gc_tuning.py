@@ -43,6 +43,10 @@ async def short_pauses(
 
 
 async def _collect_when_quiet(period_s: float, quiet_share: float, crowd: int, *, old: int) -> None:
+    """Counting frozen objects walks all of them, which takes an idle process more time than all else that it does. So
+    they are counted only if there may be enough: they become more only by being frozen here.
+    """
+    frozen_max = old
     while True:
         before_s = time.process_time()
         await asyncio.sleep(period_s)
@@ -50,11 +54,13 @@ async def _collect_when_quiet(period_s: float, quiet_share: float, crowd: int, *
         new = (
             gc.get_count()[2] * YOUNG_MAX * (COLLECTIONS + 1)
         )  # at most: objects that survived two checks since the last full collection
-        if is_quiet and gc.get_freeze_count() + new > old + old // 4:
-            old = _full_collection()
+        most = old + old // 4
+        if is_quiet and frozen_max + new > most and gc.get_freeze_count() + new > most:
+            frozen_max = old = _full_collection()
         elif new > crowd:
             gc.collect()
             gc.freeze()
+            frozen_max = gc.get_freeze_count()
 
 
 def _full_collection() -> int:

@@ -6,6 +6,17 @@ NOTIFIER = "services/notifier"
 API = f"{NOTIFIER}/api.py"
 GUARDS = (
     Guard(
+        "A process subscribes to an order before it reads it",
+        f"{NOTIFIER}/feeds/registry.py", "generation = await self.subscriber.subscribe(*feed.channels)",
+        "generation = self.subscriber.generation",
+        "test_a_listener_is_known_before_its_order_is_read",
+    ),
+    Guard(
+        "A lost frame of an order is made good",
+        f"{NOTIFIER}/feeds/registry.py", "is_degraded or feed.is_due(now_s) or", "is_degraded or",
+        "test_a_lost_frame_of_an_order_is_made_good",
+    ),
+    Guard(
         "A stream is opened by a credential of its event",
         API, "    if token.event_id != event_id:\n", "    if False:\n",
         "test_without_a_valid_credential_there_is_no_stream",

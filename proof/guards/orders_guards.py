@@ -465,6 +465,21 @@ PRICES = (
 )  # fmt: skip
 MESSAGES = (
     Guard(
+        "A poll is answered from memory only by the owner of the order",
+        WORKER, "if not (self._hears and self._heartbeat.is_fresh):", "if False:",
+        "test_a_process_that_is_silent_or_deaf_asks_the_database",
+    ),
+    Guard(
+        "What was read before a request is not answered after it",
+        WORKER, "held.woken or order is None", "order is None",
+        "test_an_answer_that_was_read_before_a_request_is_not_kept_after_it",
+    ),
+    Guard(
+        "A poll shows what was asked of the order",
+        WORKER, "        self._store.latest.pop(open_order.reference, None)\n", "",
+        "test_what_was_asked_of_an_order_is_seen_in_its_next_poll",
+    ),
+    Guard(
         "Outgoing webhooks reach no private address",
         f"{ORDERS}/webhooks/dispatcher.py", "return address.is_global and not", "return not",
         "test_webhooks_reach_no_private_address",

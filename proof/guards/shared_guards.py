@@ -437,6 +437,27 @@ OTHER_GUARDS = (
         "test_three_digit_amounts_are_rounded_to_what_can_be_charged",
     ),
     Guard(
+        "A loop in a pause is woken by what its service writes",
+        "shared/concurrency/background.py", "        woken.set()\n", "        pass\n",
+        "test_a_loop_in_a_pause_is_woken_by_what_its_service_writes",
+    ),
+    Guard(
+        "What is written while a loop looks wakes it too",
+        "shared/concurrency/background.py", "                woken.clear()\n                started_s = clock()\n                try:\n                    found = await work()\n",
+        "                started_s = clock()\n                try:\n                    found = await work()\n                    woken.clear()\n",
+        "test_what_is_written_while_a_loop_looks_is_not_missed",
+    ),
+    Guard(
+        "An event wakes the relay of its process",
+        "shared/messaging/outbox.py", "    wake(source)\n", "",
+        "test_an_event_wakes_the_loops_of_its_service",
+    ),
+    Guard(
+        "A relay goes on looking while an event waits for another process",
+        "shared/messaging/relay.py", "return None if found else Quiet(QUIET_S)", "return Quiet(QUIET_S)",
+        "test_a_relay_is_not_quiet_while_an_event_waits_for_another_process",
+    ),
+    Guard(
         "A script gets the arguments that its header names, or Redis is not asked",
         "shared/redis/scripts.py", "if named.keys() != self._names:", "if False:",
         "test_a_call_with_wrong_arguments_is_not_sent",

@@ -27,7 +27,6 @@ from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.postgres import engine as postgres_engine
 from shared.postgres.schema_version import SchemaCheck
-from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.process.load_meter import LOAD_S, LoadMeter
 from shared.redis import client as redis_client
 from shared.web.app import create_service
@@ -71,7 +70,7 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
             app.state.on_drain += [state.gathering.end_streams, state.rehearsals.close]
             stack.push_async_callback(state.rehearsals.close)  # for servers that do not run `on_drain`
             stack.push_async_callback(state.gathering.close)
-            loops = await stack.enter_async_context(Loops())
+            loops = await stack.enter_async_context(Loops("console"))
             frames.start(loops)
             _start_loops(loops, state, redis)
             stack.push_async_callback(state.gathering.end_streams)  # for servers that do not run `on_drain`
@@ -89,7 +88,7 @@ def _start_loops(loops: Loops, state: State, redis: redis_client.Redis) -> None:
     loops.every(FORGET_S, state.samples.forget, name="console.samples_forget")
     loops.every(FORGET_S, state.approvals.forget, name="console.approvals_forget")
     presence = LoadMeter("console")
-    loops.every(LOAD_S, lambda: presence.publish_presence(redis), name="console.load", idle_s=LOAD_IDLE_S)
+    loops.every(LOAD_S, lambda: presence.publish_presence(redis), name="console.load")
 
 
 def _alertmanager(

@@ -39,7 +39,6 @@ from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import LotteryClient, QueueClient
 from shared.errors.problems import Problem
-from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.process.load_meter import LOAD_S, LoadMeter
 from shared.redis.client import Redis, connect
 from shared.rpc import ServiceClient, client
@@ -75,16 +74,14 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
             users = await stack.enter_async_context(user_jwt_reader(chosen))
             state = app.state.deps = build_state(chosen, tuning, redis, services, users)
             stack.push_async_callback(_close, state)
-            loops = await stack.enter_async_context(Loops())
+            loops = await stack.enter_async_context(Loops("gateway"))
             revoked_passes = state.forward_auth.revoked_passes
             loops.keep(state.line_cache.listen, name="gateway.lines")
             loops.every(POLL_S, state.line_cache.poll, name="gateway.line_polls")
             loops.keep(revoked_passes.listen, name="gateway.revoked_passes")
             loops.every(POLL_S, revoked_passes.refresh, name="gateway.revoked_passes_refresh")
             loops.keep(state.heartbeats.run, name="gateway.heartbeats")
-            loops.every(
-                LOAD_S, partial(LoadMeter("gateway").publish_presence, redis), name="gateway.load", idle_s=LOAD_IDLE_S
-            )
+            loops.every(LOAD_S, partial(LoadMeter("gateway").publish_presence, redis), name="gateway.load")
             yield
 
     return create_service(

@@ -18,10 +18,8 @@ from services.inventory.api.forms import FORMS
 from services.inventory.checks import own_checks
 from services.inventory.gauges import REFRESH_S, LiveHoldGauges
 from services.inventory.reconcile.drift import delete_old_drift
-from services.inventory.reservations.expiry_worker import IDLE_S as EXPIRY_IDLE_S
 from services.inventory.settings import Settings
 from services.inventory.state import State
-from services.inventory.stock.allotments import IDLE_S as OPENER_IDLE_S
 from services.inventory.stock.allotments import AllotmentOpener
 from services.inventory.tuning import DEFAULTS, Tuning
 from shared import rpc
@@ -31,12 +29,11 @@ from shared.concurrency.background import Loops
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.messaging.open_log import open_log
-from shared.messaging.relay import RELAY_IDLE_S, RELAY_S, Relay
+from shared.messaging.relay import RELAY_S, Relay
 from shared.postgres import engine as postgres_engine
 from shared.process import clock_offsets
 from shared.process.engine_gauges import REFRESH_S as ENGINES_S
 from shared.process.engine_gauges import refresh_engine_gauges
-from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.process.load_meter import LOAD_S, LoadMeter
 from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
@@ -45,9 +42,6 @@ from shared.security.token_buckets import FanLimit
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import EVENT_FILE_MAX_BYTES, Checks, create_service
-
-# Pauses while nothing happens. Frames are repeated every 4.5 s then.
-REDIS_CHECK_IDLE_S, PUBLISH_IDLE_S, IDLE_S = 2.0, 4.5, 5.0
 
 
 def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> FastAPI:
@@ -77,7 +71,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with rpc.client() as client:
             orders = OrdersClient(ServiceClient(client, settings.orders_url, settings.service_keys, name="orders"))
             queue = QueueClient(ServiceClient(client, settings.queue_url, settings.service_keys, name="queue"))
-            async with user_jwt_reader(settings) as users, open_log(settings, cache) as event_log, Loops() as loops:
+            async with (
+                user_jwt_reader(settings) as users,
+                open_log(settings, cache) as event_log,
+                Loops("inventory") as loops,
+            ):
                 app.state.deps = state = State(
                     settings, db, cache, orders, _authenticator(settings, tuning, queue, users), tuning=tuning
                 )  # fmt: skip
@@ -86,7 +84,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                     await state.catalogue.refresh()  # so that the first request finds the events
                 _start(loops, state, Relay(db, event_log, "inventory"))
                 show_load = partial(app.state.meter.publish, cache, db)
-                loops.every(LOAD_S, show_load, name="inventory.load", idle_s=LOAD_IDLE_S)
+                loops.every(LOAD_S, show_load, name="inventory.load")
                 yield
                 for batcher in state.batchers.values():
                     await batcher.close()
@@ -118,21 +116,21 @@ def _start(loops: Loops, state: State, relay: Relay) -> None:
     opener = AllotmentOpener(state.db, state.redis_stock, state.catalogue)
     read_clocks = partial(state.redis_stock.clocks.refresh, state.autocommit_db, state.redis_stock.redis)
     read_engines = partial(refresh_engine_gauges, "inventory", state.autocommit_db, state.redis_stock.redis)
-    for run, interval_ms, idle_s, name in (
-        (state.redis_monitor.check, tuning.redis_check_interval_ms, REDIS_CHECK_IDLE_S, "redis_monitor"),
-        (state.expiry_worker.sweep, tuning.expiry_interval_ms, EXPIRY_IDLE_S, "expiry"),
-        (state.expiry_worker.scan, tuning.expiry_scan_interval_ms, EXPIRY_IDLE_S, "expiry_scan"),
-        (opener.run_once, tuning.allotment_interval_ms, OPENER_IDLE_S, "allotments"),
-        (state.availability.publish, tuning.publish_interval_ms, PUBLISH_IDLE_S, "availability"),
-        (read_clocks, 1000 * clock_offsets.REFRESH_S, clock_offsets.IDLE_S, "clocks"),
-        (state.reconciler.run_once, 1000, 0, "reconcile"),
-        (LiveHoldGauges(state.autocommit_db).refresh, 1000 * REFRESH_S, 0, "gauges"),
-        (read_engines, 1000 * ENGINES_S, 0, "engine_gauges"),
-        (state.oversell_refunds.run_once, 1000, IDLE_S, "oversell_refunds"),
-        (relay.run, 1000 * RELAY_S, RELAY_IDLE_S, "relay"),
-        (partial(delete_old_drift, state.db), 3_600_000, 0, "drift_cleanup"),
+    for run, interval_ms, name in (
+        (state.redis_monitor.check, tuning.redis_check_interval_ms, "redis_monitor"),
+        (state.expiry_worker.sweep, tuning.expiry_interval_ms, "expiry"),
+        (state.expiry_worker.scan, tuning.expiry_scan_interval_ms, "expiry_scan"),
+        (opener.run_once, tuning.allotment_interval_ms, "allotments"),
+        (state.availability.publish, tuning.publish_interval_ms, "availability"),
+        (read_clocks, 1000 * clock_offsets.REFRESH_S, "clocks"),
+        (state.reconciler.run_once, 1000, "reconcile"),
+        (LiveHoldGauges(state.autocommit_db).refresh, 1000 * REFRESH_S, "gauges"),
+        (read_engines, 1000 * ENGINES_S, "engine_gauges"),
+        (state.oversell_refunds.run_once, 1000, "oversell_refunds"),
+        (relay.run, 1000 * RELAY_S, "relay"),
+        (partial(delete_old_drift, state.db), 3_600_000, "drift_cleanup"),
     ):
-        loops.every(interval_ms / 1000, run, name=f"inventory.{name}", idle_s=idle_s)
+        loops.every(interval_ms / 1000, run, name=f"inventory.{name}")
 
 
 def _checks(app: FastAPI) -> Checks:

@@ -30,7 +30,6 @@ from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.errors.problems import Problem
 from shared.messaging.snapshots import SnapshotPublisher
-from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.process.load_meter import LOAD_S, LoadMeter
 from shared.redis.client import Redis, connect
 from shared.rpc import ServiceClient, client
@@ -62,10 +61,10 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
             state = app.state.deps = build_state(chosen, tuning, redis, service, users)
             app.state.on_drain.append(state.hub.drain)
             stack.push_async_callback(_close, state)
-            loops = await stack.enter_async_context(Loops())
+            loops = await stack.enter_async_context(Loops("notifier"))
             _start(loops, state)
             presence = partial(LoadMeter("notifier").publish_presence, redis, state.limiter.counts)
-            loops.every(LOAD_S, presence, name="notifier.load", idle_s=LOAD_IDLE_S)
+            loops.every(LOAD_S, presence, name="notifier.load")
             stack.push_async_callback(state.hub.drain)  # for servers that do not run `on_drain`
             yield
 

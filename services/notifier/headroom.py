@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from services.notifier.tuning import Tuning
-from shared.concurrency.background import ACTIVITY
 
-PROBE_S, IDLE_S = 0.25, 5.0  # between two probes; between two while nothing happens
+PROBE_S = 0.25
+PROBES_MAX = 24  # after the last stream that asked to be opened
 PROBES_PER_MEMORY_READ = 4  # probes
 MIB = 1024 * 1024
 MEMINFO = Path("/proc/meminfo")
@@ -20,17 +20,20 @@ Shortage = Literal["lag", "memory"]
 
 
 class Headroom:
-    """Probes for ever. The loop counts as late when two probes in a row were late, or one was and the next is overdue:
-    a single late one may be the crowd being served.
+    """Probes while streams are opened. The loop counts as late when two probes in a row were late, or one was and the
+    next is overdue: a single late one may be the crowd being served.
     """
 
     def __init__(self, tuning: Tuning) -> None:
         self._tuning = tuning
         self._lags_s, self._due_s = (0.0, 0.0), float("inf")
         self._free_bytes: int | None = None
+        self._requested, self._left = asyncio.Event(), 0
 
     def shortage(self, now_s: float) -> Shortage | None:
         """What there is too little of at this loop time; `None` if there is enough."""
+        self._left = PROBES_MAX
+        self._requested.set()
         before_s, last_s = self._lags_s
         if min(last_s, max(before_s, now_s - self._due_s)) > self._tuning.lag_max_s:
             return "lag"
@@ -39,17 +42,18 @@ class Headroom:
         return None
 
     async def run(self) -> None:
-        clock, probe = asyncio.get_running_loop().time, 0
+        clock = asyncio.get_running_loop().time
         while True:
-            if probe % PROBES_PER_MEMORY_READ == 0:
+            if self._left <= 0:
+                self._due_s = float("inf")  # a rest is no lag
+                self._requested.clear()
+                await self._requested.wait()
+            if self._left % PROBES_PER_MEMORY_READ == 0:
                 self._free_bytes = free_bytes()
-            probe += 1
+            self._left -= 1
             self._due_s = clock() + PROBE_S
             await asyncio.sleep(PROBE_S)
             self._lags_s = self._lags_s[1], clock() - self._due_s
-            if ACTIVITY.silent:
-                self._due_s, probe = float("inf"), 0  # a rest is no lag; the memory is read as soon as it ends
-                await ACTIVITY.rest(IDLE_S)
 
 
 def free_bytes(meminfo: Path = MEMINFO, cgroup: Path = CGROUP) -> int | None:

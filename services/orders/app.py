@@ -49,14 +49,13 @@ from shared.contracts.inventory import InventoryClient
 from shared.http.outgoing import NoDnsResolver, external_http_client
 from shared.messaging.log import EventLog
 from shared.messaging.open_log import open_log
-from shared.messaging.relay import RELAY_IDLE_S, RELAY_S, Relay
+from shared.messaging.relay import RELAY_S, Relay
 from shared.postgres import engine as postgres_engine
 from shared.postgres.settings import Waits
 from shared.process import clock_offsets
 from shared.process.clock_offsets import Clocks
 from shared.process.engine_gauges import REFRESH_S as ENGINES_S
 from shared.process.engine_gauges import refresh_engine_gauges
-from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.process.load_meter import LOAD_S, LoadMeter
 from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
@@ -68,7 +67,7 @@ from shared.security.user_jwt import user_jwt_reader
 from shared.web.app import EVENT_FILE_MAX_BYTES, create_service
 from shared.web.load_shedding import LoadShedder
 
-MAIL_INTERVAL_S, IDLE_S = 1.0, 5.0
+MAIL_INTERVAL_S = 1.0
 COUNTED_MAX = 65_536
 LINKS_PER_MINUTE, LINKS_BURST = 2, 10  # of one client address
 
@@ -89,10 +88,10 @@ def create_app(
             app.state.warnings = state.store.clocks.warnings
             await app.state.preconditions.require()
             event_log = await stack.enter_async_context(open_log(settings, state.redis))
-            loops = await stack.enter_async_context(Loops())
+            loops = await stack.enter_async_context(Loops("orders"))
             _start_loops(loops, state, event_log)
             show_load = partial(meter.publish, state.redis, state.db)
-            loops.every(LOAD_S, show_load, name="orders.load", idle_s=LOAD_IDLE_S)
+            loops.every(LOAD_S, show_load, name="orders.load")
             yield
 
     return create_service(
@@ -109,19 +108,21 @@ def create_app(
 def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
     """Starts the background work of this process."""
     settings, clocks = state.settings, state.store.clocks
-    loops.every(RELAY_S, Relay(state.db, event_log, "orders").run, name="orders.relay", idle_s=RELAY_IDLE_S)
-    loops.every(REFRESH_S, state.background_share.refresh, name="orders.background_share", idle_s=IDLE_S)
+    loops.every(RELAY_S, Relay(state.db, event_log, "orders").run, name="orders.relay")
+    loops.every(REFRESH_S, state.background_share.refresh, name="orders.background_share")
     loops.keep(state.worker.listen, name="orders.listen")
     read_clocks = partial(clocks.refresh, state.db, state.redis)
-    loops.every(clock_offsets.REFRESH_S, read_clocks, name="orders.clocks", idle_s=clock_offsets.IDLE_S)
+    loops.every(clock_offsets.REFRESH_S, read_clocks, name="orders.clocks")
     loops.every(ENGINES_S, partial(refresh_engine_gauges, "orders", state.db, state.redis), name="orders.engine_gauges")
     loops.keep(state.webhook_dispatcher.queue.run, name="orders.webhooks")
+    poll_s = state.tuning.webhook_poll_interval_s
+    loops.every(poll_s, state.webhook_dispatcher.queue.poll, name="orders.webhook_polls")
     loops.every(3600, state.webhook_dispatcher.forget, name="orders.webhooks_forget")
     loops.keep(state.worker.run, name="orders.workers")
-    compare = partial(comparison.compare, state.store, state.providers)
-    loops.every(comparison.INTERVAL_S, compare, name="orders.comparison", idle_s=comparison.IDLE_S)
+    compare = partial(comparison.run, state.store, state.providers)
+    loops.every(comparison.INTERVAL_S, compare, name="orders.comparison")
     refund_batch = partial(event_refund.request_next_batch, state.store)
-    loops.every(event_refund.INTERVAL_S, refund_batch, name="orders.event_refunds", idle_s=IDLE_S)
+    loops.every(event_refund.INTERVAL_S, refund_batch, name="orders.event_refunds")
     if state.mail_server is not None:
         loops.every(smtp.REFRESH_S, state.mail_server.refresh, name="orders.mail_server")
         composer = MailComposer(state.store, state.inventory, state.pdf_renderer, settings)

@@ -11,7 +11,7 @@ from services.queue.access.access_code_store import AccessCodeStore
 from services.queue.admin import access_codes, room_actions
 from services.queue.admin import rooms as admin_rooms
 from services.queue.admission.autotune import Autotune, ControlLoop
-from services.queue.admission.gatekeeper import IDLE_TICK_S, Gatekeeper
+from services.queue.admission.gatekeeper import Gatekeeper
 from services.queue.admission.overload import LoadCache, OverloadThrottle
 from services.queue.admission.publisher import FramePublisher
 from services.queue.admission.stock import StockCache
@@ -36,13 +36,12 @@ from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
 from shared.messaging.log import EventLog
 from shared.messaging.open_log import open_log
-from shared.messaging.relay import RELAY_IDLE_S, RELAY_S, Relay
+from shared.messaging.relay import RELAY_S, Relay
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.postgres import engine as postgres_engine
 from shared.process import clock_offsets
 from shared.process.engine_gauges import REFRESH_S as ENGINES_S
 from shared.process.engine_gauges import refresh_engine_gauges
-from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.process.load_meter import LOAD_S, LoadMeter
 from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
@@ -50,8 +49,6 @@ from shared.rpc import ServiceClient
 from shared.web.app import EVENT_FILE_MAX_BYTES, create_service
 
 RAISE_COUNTERS_S, WATCH_REDIS_S, COMMIT_JOINS_S, LOTTERY_S, RECONCILE_S = 5.0, 0.2, 0.5, 1.0, 2.0
-WATCH_REDIS_IDLE_S, IDLE_S = 2.0, 5.0
-COMPARE_IDLE_S = 15.0  # between two comparisons with the database, of a line in which nothing moves
 
 
 def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> FastAPI:
@@ -85,7 +82,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             app.state.deps = state = build(settings, db, client, InventoryClient(neighbour), app.state.tuning)
             with suppress(*postgres_engine.DB_AWAY):
                 await state.rooms.refresh()  # the first request must know in which order each line is called
-            async with open_log(settings, client) as event_log, Loops() as loops:
+            async with open_log(settings, client) as event_log, Loops("queue") as loops:
                 _start(loops, app.state.tuning, db, event_log, state)
                 yield
             await state.flows.close()
@@ -141,26 +138,21 @@ def build(
 def _start(loops: Loops, tuning: Tuning, db: postgres_engine.AsyncEngine, event_log: EventLog, state: State) -> None:
     gatekeeper = state.gatekeeper
     purchases = Purchases(db, event_log, state.sessions)
-    loops.every(tuning.tick_s, gatekeeper.tick_all, name="queue gatekeeper", idle_s=IDLE_TICK_S)
+    loops.every(tuning.tick_s, gatekeeper.tick_all, name="queue gatekeeper")
     read_clocks = partial(state.line.clocks.refresh, db, state.line.redis)
-    loops.every(clock_offsets.REFRESH_S, read_clocks, name="queue clocks", idle_s=clock_offsets.IDLE_S)
-    loops.every(RENEW_S, state.joins.renew, name="queue renew", idle_s=IDLE_S)
+    loops.every(clock_offsets.REFRESH_S, read_clocks, name="queue clocks")
+    loops.every(RENEW_S, state.joins.renew, name="queue renew")
     commit_joins = state.joins.pending_commits.commit_all
-    loops.every(COMMIT_JOINS_S, commit_joins, name="queue pending commits", idle_s=IDLE_S)
-    loops.every(WATCH_REDIS_S, state.recovery.watch, name="queue redis watch", idle_s=WATCH_REDIS_IDLE_S)
-    loops.every(RECONCILE_S, state.slot_reconciler.run_once, name="queue reconcile", idle_s=COMPARE_IDLE_S)
+    loops.every(COMMIT_JOINS_S, commit_joins, name="queue pending commits")
+    loops.every(WATCH_REDIS_S, state.recovery.watch, name="queue redis watch")
+    loops.every(RECONCILE_S, state.slot_reconciler.run_once, name="queue reconcile")
     loops.every(LOTTERY_S, state.lottery.advance, name="queue lottery")
-    loops.every(RAISE_COUNTERS_S, gatekeeper.raise_counters, name="queue counters", idle_s=COMPARE_IDLE_S)
-    loops.every(tuning.guard_interval_s, state.control_loop.run_once, name="queue control loop", idle_s=IDLE_S)
+    loops.every(RAISE_COUNTERS_S, gatekeeper.raise_counters, name="queue counters")
+    loops.every(tuning.guard_interval_s, state.control_loop.run_once, name="queue control loop")
     loops.every(gauges.REFRESH_S, partial(gauges.refresh_gauges, gatekeeper, db, state.line.redis), name="queue gauges")
     loops.every(ENGINES_S, partial(refresh_engine_gauges, "queue", db, state.line.redis), name="queue engine gauges")
     loops.keep(gatekeeper.stock_cache.listen, name="queue stock")
     loops.keep(state.control_loop.throttle.load_cache.listen, name="queue load")
     loops.keep(purchases.read, name="queue purchases")
-    loops.every(RELAY_S, Relay(db, event_log, "queue").run, name="queue relay", idle_s=RELAY_IDLE_S)
-    loops.every(
-        LOAD_S,
-        partial(LoadMeter("queue").publish_presence, state.line.redis),
-        name="queue presence",
-        idle_s=LOAD_IDLE_S,
-    )
+    loops.every(RELAY_S, Relay(db, event_log, "queue").run, name="queue relay")
+    loops.every(LOAD_S, partial(LoadMeter("queue").publish_presence, state.line.redis), name="queue presence")

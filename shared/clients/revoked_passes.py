@@ -10,6 +10,7 @@ from functools import partial
 
 from pydantic import ValidationError
 
+from shared.concurrency.background import Quiet
 from shared.concurrency.single_flight import SingleFlight
 from shared.contracts.frames import REVOKED_CHANNELS, Revoked
 from shared.contracts.queue import QueueClient
@@ -68,13 +69,14 @@ class RevokedPasses:
         event.passes = {**unexpired, **dict(answer.passes)}
         event.fetch_at_s = time.monotonic() + REFRESH_S
 
-    async def refresh(self) -> None:
+    async def refresh(self) -> Quiet:
         """Runs once a second: forgets events that are not in use, fetches the lists that are due."""
         now_s = time.monotonic()
         self._events = {name: event for name, event in self._events.items() if now_s - event.used_s < IN_USE_S}
         due = [(name, event) for name, event in self._events.items() if 0 < event.fetch_at_s <= now_s]
         for event_id, event in due[:16]:
             await self._fetch_once(event_id, event)
+        return Quiet(0)
 
     async def listen(self) -> None:
         """Adds every revoked pass that Pub/Sub delivers, for ever."""

@@ -8,30 +8,29 @@ cut off but by the end of the process.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from shared.concurrency.background import ACTIVITY
+from shared.concurrency.background import Quiet
 from shared.concurrency.tasks import stop
 
 Row = TypeVar("Row")
 FETCH_S = 0.05
-IDLE_S, SOON_S = 5.0, 6.0  # between two polls in silence; a poll must see rows that become due before the next
+QUIET_S, SOON_S = 5.0, 6.0  # the longest pause between two polls; each must see rows that become due before the next
 
 
 class LeasedQueue(Generic[Row]):
     """The work of one process: at most `workers_max` rows at once. `fetch` gets how many rows it may lease; fewer than
-    that mean that no more are due. `execute` must not raise.
-    While the process has nothing to do it polls every `IDLE_S`; therefore `fetch` stirs if rows become due in `SOON_S`.
+    that mean that no more are due. `execute` must not raise. `run` and `poll` are for two loops. `fetch` sets
+    `has_soon` if rows become due in `SOON_S`: polls are rare while there are none.
     """
 
     def __init__(
         self, fetch: Callable[[int], Awaitable[Sequence[Row]]], execute: Callable[[Row], Coroutine[Any, Any, object]],
-        *, workers_max: int, poll_s: float,
+        *, workers_max: int,
     ) -> None:  # fmt: skip
         self._fetch, self._execute = fetch, execute
-        self._workers_max, self._poll_s = workers_max, poll_s
-        self._woken = asyncio.Event()
+        self._workers_max = workers_max
+        self._woken, self.has_soon = asyncio.Event(), True
         self._running: dict[asyncio.Task[Any], Row] = {}
 
     @property
@@ -41,26 +40,25 @@ class LeasedQueue(Generic[Row]):
 
     def wake(self) -> None:
         """Looks for due rows now instead of at the next poll."""
-        ACTIVITY.stir()
         self._woken.set()
+
+    async def poll(self) -> Quiet | None:
+        """Looks for due rows."""
+        self.wake()
+        return None if self.has_soon or self._running else Quiet(QUIET_S)
 
     async def run(self) -> None:
         """Runs until cancelled; rows in work are then left to their leases. Wakes within `FETCH_S` are one look."""
         clock = asyncio.get_running_loop().time
         try:
             while True:
-                silent = ACTIVITY.silent
                 self._woken.clear()
                 next_s = clock() + FETCH_S
+                self.has_soon = False
                 await self.run_once()
-                if silent and ACTIVITY.silent:
-                    await ACTIVITY.rest(IDLE_S)
-                    continue
                 if len(self._running) < self._workers_max:
                     await asyncio.sleep(next_s - clock())
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._poll_s):
-                        await self._woken.wait()
+                await self._woken.wait()
         finally:
             await stop(self._running)
 
@@ -74,7 +72,7 @@ class LeasedQueue(Generic[Row]):
                 return
 
     def _start(self, row: Row) -> None:
-        ACTIVITY.stir()
+        self.has_soon = True
         task = asyncio.create_task(self._execute(row))
         self._running[task] = row
         task.add_done_callback(self._done)

@@ -198,7 +198,7 @@ class OrderFrame(Frame):
 
 class LoadFrame(ServiceMessage):
     """The load of one process over the last few seconds, published every second and not logged. `rests_ms`: how much
-    later the next frame may come, because the process has nothing to do.
+    later the next frame may come, because there was nothing new.
 
     `writes` counts public POSTs answered (holds, orders), `p95_ms` is their duration, those in flight included.
     `refused` counts 503 answers of any request; `pool_full_s` is how long every database connection has been in use.

@@ -13,14 +13,12 @@ from sqlalchemy import Sequence as IdSequence
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.concurrency.background import ACTIVITY
+from shared.concurrency.background import wake
 from shared.contracts.events import Event
 from shared.postgres.engine import raw_statement
 
 # A transaction has its transaction id before it draws an id of a row: the relay relies on it.
 NEXT_ID = "nextval(CASE WHEN pg_current_xact_id() IS NOT NULL THEN '{schema}.outbox_batch_id_seq'::regclass END)"
-
-_woken: set[str] = set()
 
 
 def outbox_tables(metadata: MetaData) -> tuple[Table, Table]:
@@ -51,24 +49,10 @@ def outbox_statement(verb: str, schema: str) -> TextClause:
     return text(raw_statement(__package__, verb).format(schema=schema))
 
 
-def wake_relay(source: str) -> None:
-    """Tells the relay of this service in this process that events were written. It looks at once, and once more, so
-    this may be called shortly before the commit.
-    """
-    _woken.add(source)
-    ACTIVITY.stir()
-
-
-def was_woken(source: str) -> bool:
-    """Whether the relay was woken since the last call."""
-    if source not in _woken:
-        return False
-    _woken.discard(source)
-    return True
-
-
 async def emit_events(connection: AsyncConnection, source: str, events: Sequence[Event]) -> None:
-    """Writes all events of the caller's transaction as one row of its service's outbox."""
+    """Writes all events of the caller's transaction as one row of its service's outbox, and wakes the service's loops:
+    its relay waits for a transaction that has drawn an id, so this may be shortly before the commit.
+    """
     if events:
         await emit_bodies(connection, source, [event.model_dump(mode="json") for event in events])
 
@@ -76,4 +60,4 @@ async def emit_events(connection: AsyncConnection, source: str, events: Sequence
 async def emit_bodies(connection: AsyncConnection, source: str, bodies: Sequence[dict[str, object]]) -> None:
     """The same for events that are JSON objects already."""
     await connection.execute(outbox_statement("insert_batch", source), {"events": orjson.dumps(bodies).decode()})
-    wake_relay(source)
+    wake(source)

@@ -17,8 +17,8 @@ from shared.redis.scripts import Script
 
 ADD = Script.load(__package__, "add")
 STREAMS = 16
-POLL_S = 0.1
-BLOCK_S = 1.0  # shorter than the time in which a client must be answered
+POLL_S, POLL_MAX_S = 0.1, 1.0
+BLOCK_S = 3.0  # shorter than the time in which a client must be answered
 
 
 def log_stream(event_id: str) -> str:
@@ -28,7 +28,7 @@ def log_stream(event_id: str) -> str:
 
 class RedisStreams:
     """A position is the id of an entry. A reader waits in Redis for the next entry; on a cluster, where a command that
-    waits is for one slot only, it asks ten times a second.
+    waits is for one slot only, it asks ten times a second, and once while nothing comes.
     """
 
     def __init__(self, redis: Redis, *, length_max: int, owned: bool = False) -> None:
@@ -47,13 +47,14 @@ class RedisStreams:
 
     async def read(self, positions: Mapping[str, str], *, count: int, wait_s: float) -> list[LogEntry]:
         clock = asyncio.get_running_loop().time
-        until = clock() + wait_s
+        until, poll_s = clock() + wait_s, POLL_S
         while True:
-            entries = await self._next(positions, count, max(0.0, until - clock()))
+            entries = await self._next(positions, count, max(0.0, until - clock()), poll_s)
             if entries or clock() >= until:
                 return entries
+            poll_s = min(2 * poll_s, POLL_MAX_S)
 
-    async def _next(self, positions: Mapping[str, str], count: int, wait_s: float) -> list[LogEntry]:
+    async def _next(self, positions: Mapping[str, str], count: int, wait_s: float, poll_s: float) -> list[LogEntry]:
         """The next entries, or none after a while of at most `wait_s`."""
         if self._can_wait:
             try:
@@ -62,7 +63,7 @@ class RedisStreams:
                 self._can_wait = False
         entries = await self._read_once(positions, count)
         if not entries:
-            await asyncio.sleep(min(POLL_S, wait_s))
+            await asyncio.sleep(min(poll_s, wait_s))
         return entries
 
     async def _wait(self, positions: Mapping[str, str], count: int, wait_s: float) -> list[LogEntry]:

@@ -19,16 +19,15 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from shared.concurrency.background import ACTIVITY
+from shared.concurrency.background import Quiet
 from shared.messaging.log import EventLog, PendingEvent
-from shared.messaging.outbox import outbox_statement, was_woken
+from shared.messaging.outbox import outbox_statement
 from shared.messaging.redis_streams import RedisStreams
 from shared.messaging.republish import REPUBLISH_S, Republisher, set_back
 from shared.runtime.metrics import LOG_BEHIND_S
 
-RELAY_S, RELAY_IDLE_S = 0.2, 4.0
-PAUSE_MAX_S, EARLY_S = 3.0, 0.05
-CHECK_S, CHECK_IDLE_S = 1.0, 15.0
+RELAY_S, QUIET_S = 0.2, 4.0  # the longest pause is how late events of a process that died are published
+CHECK_S, CHECK_QUIET_S = 1.0, 15.0  # between two comparisons, after events or an outage, and otherwise
 FORGET_S = 3600.0
 LOCK_S = 5  # after which a silent process loses the lock; longer than an attempt to publish
 DECIDED_AFTER_S = (0.005, 0.01, 0.02, 0.04, 0.1)  # pauses between looks whether the transactions before have ended
@@ -44,28 +43,21 @@ class Relay:
         self._single_reads = db.execution_options(isolation_level="AUTOCOMMIT")
         self._republisher = Republisher(db, log.redis, schema) if isinstance(log, RedisStreams) else None
         self._behind_s = LOG_BEHIND_S.labels(schema)
-        self._pause_s = RELAY_S
-        self._next_s = self._check_at_s = self._forget_at_s = time.monotonic()
+        self._check_at_s = self._forget_at_s = time.monotonic()
         self._deletable = 0
 
-    async def run(self) -> None:
-        """Looks at once after this process wrote an event; otherwise each look that finds nothing doubles the pause to
-        the next. Now and then it compares Redis with the stored one, and deletes old events.
-        """
+    async def run(self) -> Quiet | None:
+        """Publishes what waits. Now and then it compares Redis with the stored one, and deletes old events."""
         now_s = time.monotonic()
         if self._republisher and now_s >= self._check_at_s:
-            self._check_at_s = now_s + (CHECK_IDLE_S if ACTIVITY.silent else CHECK_S)
-            if await self._republisher.check():
-                self._next_s = now_s
-        if woken := was_woken(self._schema):
-            self._pause_s = RELAY_S
-        if woken or now_s + EARLY_S >= self._next_s:
-            found = await self.relay()
-            self._pause_s = RELAY_S if woken or found else min(2 * self._pause_s, PAUSE_MAX_S)
-            self._next_s = now_s + self._pause_s
+            await self._republisher.check()
+            self._check_at_s = now_s + (CHECK_S if self._republisher.is_away else CHECK_QUIET_S)
+        if found := await self.relay():
+            self._check_at_s = min(self._check_at_s, now_s + CHECK_S)
         if now_s >= self._forget_at_s:
             self._forget_at_s = now_s + FORGET_S
             await self.delete_old()
+        return None if found else Quiet(QUIET_S)
 
     async def relay(self) -> bool:
         """Publishes all events that are decided; whether there were any that wait, whoever publishes them."""
@@ -74,7 +66,6 @@ class Relay:
         if progress.xid is None:
             self._behind_s.set(0)
             return False
-        ACTIVITY.stir()  # until they are published, by this process or another
         if progress.cursor > progress.last:
             await set_back(self._db, self._schema, REPUBLISH_S, reason="the cursor is ahead of all events")
         elif await self._is_decided(progress.xid):

@@ -36,11 +36,14 @@ async def set_back(db: AsyncEngine, schema: str, seconds: int, *, reason: str) -
 
 
 class Republisher:
-    """Watches the Redis that has the event log, for one service. A log elsewhere is durable and not watched."""
+    """Watches the Redis that has the event log, for one service. A log elsewhere is durable and not watched. `is_away`
+    if Redis did not answer the last `check`.
+    """
 
     def __init__(self, db: AsyncEngine, redis: Redis, schema: str) -> None:
         self._db, self._redis, self._schema = db, redis, schema
         self._processes: dict[str, str] = {}
+        self.is_away = False
 
     async def check(self) -> bool:
         """Compares each stream's Redis process with the stored one; whether events are published again: the last hour,
@@ -53,7 +56,9 @@ class Republisher:
                 pipe.get(self._mark_key(stream))
             marks = dict(zip(now, await pipe.execute(), strict=True))
         except REDIS_AWAY:
+            self.is_away = True
             return False
+        self.is_away = False
         changed = [stream for stream, process in now.items() if marks[stream] != process.encode()]
         has_switched = any(self._processes.get(stream, process) != process for stream, process in now.items())
         if changed or has_switched:

@@ -1,5 +1,5 @@
-"""Compares the clocks that deadlines are kept by: this process's, PostgreSQL's and Redis', once a second, and every
-`IDLE_S` while the process has nothing to do.
+"""Compares the clocks that deadlines are kept by: this process's, PostgreSQL's and Redis', once a second while the
+service writes, and rarely otherwise.
 
 A deadline granted to a fan holds as long as any of these clocks says so: `slowest_ms` is the time by the slowest one.
 Clocks more than a minute apart are unfit for deadlines: `require` refuses until they agree again. Code that ends a hold
@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import text
 
+from shared.concurrency.background import Quiet
 from shared.errors.problems import ClocksApart
 from shared.postgres.engine import DB_AWAY, AsyncEngine
 from shared.redis.client import REDIS_AWAY, Redis, primaries
@@ -21,7 +22,7 @@ from shared.runtime.logging import get_logger
 from shared.runtime.metrics import CLOCK_SKEW
 
 log = get_logger("onsale.clocks")
-REFRESH_S, IDLE_S = 1.0, 15.0
+REFRESH_S = 1.0
 APART_MS = 60_000
 STEP_MS = 1_000
 POSTGRES, REDIS = "PostgreSQL", "Redis"
@@ -37,7 +38,7 @@ class Clocks:
         for clock in self._ahead_ms:
             CLOCK_SKEW.labels(service, clock)
 
-    async def refresh(self, db: AsyncEngine, redis: Redis) -> None:
+    async def refresh(self, db: AsyncEngine, redis: Redis) -> Quiet:
         """Reads every clock once. The offset of an unreachable one stays as it was."""
         with suppress(*DB_AWAY):
             async with db.connect() as plain:
@@ -45,6 +46,7 @@ class Clocks:
                 self._record(POSTGRES, [await ahead_ms(partial(connection.scalar, POSTGRES_NOW))])
         with suppress(*REDIS_AWAY):
             self._record(REDIS, [await ahead_ms(partial(redis_ms, node)) for node in await primaries(redis)])
+        return Quiet()
 
     def _record(self, clock: str, ahead_ms: list[int]) -> None:
         before, now = _furthest(self._ahead_ms[clock]), _furthest(ahead_ms)

@@ -1,5 +1,5 @@
 """The load meter: a process measures its public writes and publishes them each second, so the line can slow down; every
-`IDLE_S` while it has nothing to do, which its frames say.
+`QUIET_S` while there is nothing new, which its frames say.
 
 A request still in flight counts with its age: a service that has stopped answering is slow, not idle.
 """
@@ -14,13 +14,13 @@ from contextlib import suppress
 from sqlalchemy.pool import QueuePool
 from starlette.types import Scope
 
-from shared.concurrency.background import ACTIVITY
+from shared.concurrency.background import Quiet
 from shared.contracts.frames import LoadFrame, load_channel
 from shared.postgres.engine import AsyncEngine
 from shared.redis.client import REDIS_AWAY, Redis
 from shared.runtime.clock import now_ms
 
-SLOTS, IDLE_S = 5, 5.0
+SLOTS, QUIET_S = 5, 5.0
 KEPT_MAX = 512  # durations kept per slot: enough for a p95
 STUCK_S = 0.5
 LOAD_S = 1.0
@@ -47,6 +47,7 @@ class LoadMeter:
         self._open: dict[int, float] = {}
         self._last_number = 0
         self._full_since_s: float | None = None
+        self._shown: dict[str, int] = {}
 
     def request_started(self, scope: Scope, started_s: float) -> int:
         """Records that a fan's write came in. Returns its number for `request_finished`; 0 for other requests."""
@@ -83,23 +84,29 @@ class LoadMeter:
             refused=sum(slot.refused for slot in self._slots),
             p95_ms=round(seconds[int(0.95 * (len(seconds) - 1))] * 1000, 1) if seconds else 0.0,
             pool_full_s=round(pool_full_s, 1),
-            rests_ms=round(IDLE_S * 1000) if ACTIVITY.silent else 0,
         )
         self._slots.append(_Slot())
         return frame
 
-    async def publish(self, redis: Redis, db: AsyncEngine) -> None:
+    async def publish(self, redis: Redis, db: AsyncEngine) -> Quiet | None:
         """Publishes the frame of the last slots on the service's load channel."""
         frame = self.frame(pool_full_s=self._pool_full_s(db))
-        await redis.publish(load_channel(self._service), frame.model_dump_json(exclude_none=True))
+        is_new = bool(frame.writes or frame.refused or frame.pool_full_s or self._open)
+        return await self._publish(redis, frame, is_new=is_new)
 
-    async def publish_presence(self, redis: Redis, streams: Callable[[], dict[str, int]] = dict) -> None:
+    async def publish_presence(self, redis: Redis, streams: Callable[[], dict[str, int]] = dict) -> Quiet | None:
         """Publishes a frame that says this process is alive, and the counts of a notifier's streams. Redis away is
         reported by whoever needs it.
         """
-        frame = self.frame().model_copy(update=streams())
+        before, self._shown = self._shown, streams()
         with suppress(*REDIS_AWAY):
-            await redis.publish(load_channel(self._service), frame.model_dump_json(exclude_none=True))
+            return await self._publish(redis, self.frame().model_copy(update=self._shown), is_new=before != self._shown)
+        return None
+
+    async def _publish(self, redis: Redis, frame: LoadFrame, *, is_new: bool) -> Quiet | None:
+        frame = frame if is_new else frame.model_copy(update={"rests_ms": round(QUIET_S * 1000)})
+        await redis.publish(load_channel(self._service), frame.model_dump_json(exclude_none=True))
+        return None if is_new else Quiet(QUIET_S)
 
     def _pool_full_s(self, db: AsyncEngine) -> float:
         pool, now_s = db.pool, time.perf_counter()

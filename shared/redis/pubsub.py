@@ -151,7 +151,7 @@ def open_subscription(redis: Redis) -> Subscription | ClusterSubscription:
     return ClusterSubscription(redis) if isinstance(redis, Cluster) else Subscription(redis)
 
 
-async def heard(redis: Redis, channels: Sequence[str]) -> set[str]:
+async def subscribed_channels(redis: Redis, channels: Sequence[str]) -> set[str]:
     """Those of these channels that somebody is subscribed to by name. On a cluster, whose processes know only their own
     subscribers, it is all.
     """

@@ -13,14 +13,14 @@ from pathlib import Path
 from fastapi import FastAPI
 from pydantic_settings import BaseSettings
 
-from shared.concurrency.background import Loops
+from shared.concurrency.background import Loops, Quiet
 from shared.runtime.logging import get_logger
-from shared.security.key_rotation import READ_IDLE_S, BadKeys, Purpose, RotatingKeys
+from shared.security.key_rotation import READ_EVERY_S, BadKeys, Purpose, RotatingKeys
 from shared.security.tokens import Keyring
 
 log = get_logger("onsale.maintenance.keys")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
-CHECK_INTERVAL_S = 1.0
+FIRST_S = 1.0  # after the start
 FIELDS: dict[str, Purpose] = {
     "queue_token_keys": "queue_token",
     "pass_keys": "pass",
@@ -60,7 +60,7 @@ class KeyReloader:
         self._signature: tuple[int, int, int] | None = None
         self._keys: RotatingKeys | None = None
 
-    async def reload(self) -> None:
+    async def reload(self) -> Quiet:
         """Reads the file if it has changed, and updates every keyring to the present stages."""
         signature = _signature(self._path)
         if signature != self._signature:
@@ -74,6 +74,7 @@ class KeyReloader:
                 self._keys = keys
         if self._keys is not None:
             self._apply(self._keys)
+        return Quiet(READ_EVERY_S)
 
     def _apply(self, keys: RotatingKeys) -> None:
         for name, ring in rings_of(keys, list(self._rings), now_s=self._clock()).items():
@@ -96,7 +97,7 @@ def with_key_reload(lifespan: Lifespan, path: Path | None, settings: BaseSetting
     @asynccontextmanager
     async def reloading(app: FastAPI) -> AsyncIterator[None]:
         async with lifespan(app), Loops() as loops:
-            loops.every(CHECK_INTERVAL_S, reloader.reload, name="keys", idle_s=READ_IDLE_S)
+            loops.every(FIRST_S, reloader.reload, name="keys")
             yield
 
     return reloading

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 from shared.security.tokens import Keyring, b64, unb64
 
 JWKS_MAX_AGE_S = 300
-READ_IDLE_S = 5.0  # how often a process without work reads the key file
+READ_EVERY_S = 5.0  # how often a process reads the key file
 KEYS_MAX, HISTORY_MAX, FILE_MAX_BYTES = 16, 50, 100_000
 
 Purpose = Literal["queue_token", "pass", "service", "ticket"]

@@ -14,7 +14,6 @@ from fastapi import FastAPI
 from opentelemetry.trace import SpanKind
 from pydantic import BaseModel
 
-from shared.concurrency.background import ACTIVITY
 from shared.errors.problems import InternalError, Problem, from_document
 from shared.process.load_meter import LoadMeter
 from shared.routes import Service
@@ -31,7 +30,6 @@ from shared.web.request import Request, parse_model
 log = get_logger("onsale.http")
 PREFIX = "/internal"
 SIGNATURE = SERVICE_HEADER.encode()
-REGULAR_CALLS = frozenset({"/heartbeats"})  # come while nothing happens, too: they stir by what is in them
 State = TypeVar("State")
 Question = TypeVar("Question", bound=BaseModel)
 Reply = TypeVar("Reply", bound=BaseModel)
@@ -83,8 +81,6 @@ class OwnProcess:
 
     async def __call__(self, path: str, question: BaseModel) -> BaseModel:
         """Raises the problem that the same call would raise over HTTP."""
-        if path not in REGULAR_CALLS:
-            ACTIVITY.stir()
         call = asyncio.create_task(self._answer(self._api[path], question))
         self._running.add(call)
         call.add_done_callback(self._running.discard)

@@ -23,7 +23,6 @@ from prometheus_client import Histogram
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
-from shared.concurrency.background import ACTIVITY
 from shared.errors import problems
 from shared.process.load_meter import LoadMeter
 from shared.runtime import tracing
@@ -32,7 +31,7 @@ from shared.runtime.metrics import FAILURES, REQUESTS
 from shared.web.answers import Answer, Field, Later
 from shared.web.fast_routes import FastRoute, Found, RouteTable
 from shared.web.forms import Forms
-from shared.web.internal_api import PREFIX, REGULAR_CALLS
+from shared.web.internal_api import PREFIX
 from shared.web.load_shedding import NEVER_REFUSED, Load
 from shared.web.problem_answers import REQUEST_KEY, document, problem_answer, problem_of_exception
 from shared.web.request import Request
@@ -40,8 +39,6 @@ from shared.web.request import Request
 log = get_logger("onsale.http")
 INTERNAL_PREFIXES = (PREFIX, "/metrics")
 INTERNAL_BODY_MAX_BYTES = 4 * 1024 * 1024  # a batch of joins or heartbeats
-# Requests that come while nothing happens.
-REGULAR = frozenset({"/livez", "/readyz", "/metrics", "/version", *(PREFIX + path for path in REGULAR_CALLS)})
 GONE = 499  # by convention: the client disconnected before it had sent the whole request
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _request_id = re.compile(rb"[A-Za-z0-9_-]{8,64}")
@@ -69,8 +66,6 @@ class ServiceListener:
 
     def begin(self, scope: Scope, receive: Receive) -> Found:
         """The answer, if it needs no waiting or waits for nothing but a batch; else the ASGI app that answers."""
-        if not _is_watching(scope):
-            ACTIVITY.stir()
         if scope["path"].startswith(INTERNAL_PREFIXES) != self._inside:
             return document(problems.NotFound())
         request = Request(self._app, scope, receive, body_max_bytes=self._body_max_bytes)
@@ -260,8 +255,3 @@ class _Pending:
                 if answer is None:
                     listener.end(request, status or GONE)
             return answer and listener.after(request, answer)
-
-
-def _is_watching(scope: Scope) -> bool:
-    """Probes, and what an operator or the console only reads: they come all the time and are no work."""
-    return scope["path"] in REGULAR or (scope["method"] == "GET" and scope["path"].startswith("/admin/"))

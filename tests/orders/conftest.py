@@ -144,11 +144,9 @@ async def environment() -> AsyncIterator[Environment]:
 class ProcessingLoops(Loops):
     """Only the loops that process orders."""
 
-    def every(
-        self, interval_s: float, work: Callable[[], Awaitable[object]], *, name: str, idle_s: float = 0.0
-    ) -> None:
+    def every(self, interval_s: float, work: Callable[[], Awaitable[object]], *, name: str) -> None:
         if name in PROCESSING:
-            super().every(interval_s, work, name=name, idle_s=idle_s)
+            super().every(interval_s, work, name=name)
 
 
 class OrdersProcesses:

@@ -16,6 +16,7 @@ from services.console.history.samples import Sample, Samples
 from services.console.metrics import EVENTS
 from services.console.settings import Settings
 from services.console.tuning import DEFAULTS, Tuning
+from shared.concurrency.background import Quiet
 from shared.concurrency.cached_reads import CachedReads
 from shared.contracts.admin.console import READ_PREVIEW, EventOverview, FanView
 from shared.contracts.catalogue import LIST_EVENTS, EventCard
@@ -60,7 +61,7 @@ class Gathering:
     def known(self, event_id: str) -> EventGatherer | None:
         return self._gatherers.get(event_id)
 
-    async def tick(self) -> None:
+    async def tick(self) -> Quiet:
         """One second of the watched events."""
         watched = self._watched()
         EVENTS.set(len(watched))
@@ -69,14 +70,15 @@ class Gathering:
         for failed in await asyncio.gather(*(one.tick() for one in watched), return_exceptions=True):
             if isinstance(failed, Exception):
                 log.error("console.tick_failed", exc_info=failed)
+        return Quiet(0)
 
-    async def sample(self) -> None:
+    async def sample(self) -> Quiet:
         """Every ten seconds keeps a sample of every sale that is under way; the unwatched are read one by one, unless
         nothing moves there.
         """
         at_10s = now_ms() // 1000 // SAMPLE_S * SAMPLE_S
         if at_10s == self._sampled_at_10s:
-            return
+            return Quiet(0)
         self._sampled_at_10s, watched = at_10s, self._watched()
         under_way = {frame.event_id for frame in self._frames.lines() if frame.state not in IDLE_STATES}
         unwatched = sorted(under_way - {one.event_id for one in watched})
@@ -90,6 +92,7 @@ class Gathering:
             if one.event_id in under_way and one.ring.last is not None
         ]
         await self._samples.keep(kept)
+        return Quiet(0)
 
     async def fan_view(self, event_id: str, *, position: int, lane: int) -> FanView:
         """What the gateway tells a fan at this position."""

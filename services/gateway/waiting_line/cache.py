@@ -19,6 +19,7 @@ from services.gateway.settings import Settings
 from services.gateway.tuning import DEFAULTS, Tuning
 from services.gateway.waiting_line.snapshot import LineSnapshot, Polls
 from services.gateway.waiting_line.wait_estimate import EstimateAccuracy, WaitEstimate, WaitEstimator
+from shared.concurrency.background import Quiet
 from shared.concurrency.group_commit import chunks
 from shared.concurrency.single_flight import SingleFlight
 from shared.contracts.frames import FRAME_REPEAT_S, FRAME_STALE_S, LINE_CHANNELS, LineFrame
@@ -135,7 +136,7 @@ class LineCache:
             self._unknown[event_id] = None
             raise
 
-    async def poll(self) -> None:
+    async def poll(self) -> Quiet:
         """Runs once a second: requests lines in use that Pub/Sub has stopped delivering, and expires estimates."""
         self._now_s = now_s = time.monotonic()
         due = [
@@ -149,6 +150,7 @@ class LineCache:
                 if isinstance(outcome, BaseException) and not isinstance(outcome, Problem):
                     raise outcome
         self._expire_estimates()
+        return Quiet(0)
 
     def _expire_estimates(self) -> None:
         """Withdraws the estimates of lines that are stale."""

@@ -23,6 +23,7 @@ from services.inventory.reservations.selection import SeatPosition
 from services.inventory.stock.allotments import upsert
 from services.inventory.stock.blocking import conflict
 from services.inventory.stock.change import DirtySet, StockChange
+from shared.concurrency.background import wake
 from shared.contracts.admin.inventory import EventApplied
 from shared.contracts.event_file import EventFile, GaSection, SeatedSection
 from shared.contracts.event_parts.seat_labels import SeatLabels, stored_labels
@@ -249,6 +250,7 @@ class EventFiles:
             if applied.dirty:
                 await push_stock(self._db, self._redis_stock, file.event_id, applied.dirty)
             await self._redis_monitor.check()
+            wake("inventory")
             log.info("event_file.applied", event_id=file.event_id, by=actor, changed=applied.changed)
         capacity = sum(section.capacity for section in file.sections)
         return EventApplied(

@@ -17,6 +17,7 @@ from services.inventory.metrics import OVERSELL_WAITING, OVERSOLD
 from services.inventory.reconcile import drift
 from services.inventory.reconcile.drift import Drift, Kind
 from shared.audit_log import Actor, of_event
+from shared.concurrency.background import wake
 from shared.contracts.admin.inventory import (
     OversellApproved,
     OversellCase,
@@ -188,6 +189,7 @@ async def approve(db: AsyncEngine, event_id: str, *, by: str, reason: str) -> Ov
                 connection, "approve oversell", Actor(by, reason), subject=of_event(event_id),
                 after={"cases": [case.id for case in cases], "cancelled": len(chosen)},
             )  # fmt: skip
+    wake("inventory")
     log.warning("oversell.approved", event_id=event_id, by=by, cancelled=len(chosen))
     return OversellApproved(cancelled=chosen)
 

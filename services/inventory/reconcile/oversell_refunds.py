@@ -7,7 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.reservations.returns import ReturnService
-from shared.concurrency.background import ACTIVITY
+from shared.concurrency.background import Quiet
 from shared.contracts.inventory import PaymentStep
 from shared.contracts.orders import OrdersClient, PaymentRef
 from shared.errors.problems import Problem
@@ -39,13 +39,12 @@ class OversellRefunds:
     def __init__(self, db: AsyncEngine, returns: ReturnService, orders: OrdersClient) -> None:
         self._db, self._returns, self._orders = db, returns, orders
 
-    async def run_once(self) -> int:
+    async def run_once(self) -> int | Quiet:
         """Handles up to `BATCH_MAX` returns; for how many orders accepted the refund."""
         async with self._db.connect() as connection:
             due = list(await connection.execute(DUE, {"count_max": BATCH_MAX}))
         if not due:
-            return 0
-        ACTIVITY.stir()
+            return Quiet()
         event_ids, ids = [row.event_id for row in due], [row.reservation_id for row in due]
         refs = [PaymentRef(reservation_id=r.reservation_id, order_reference=r.order_reference) for r in due]
         steps = [PaymentStep(event_id=e, **ref.model_dump()) for e, ref in zip(event_ids, refs, strict=True)]

@@ -27,7 +27,7 @@ from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import resolve_due
 from services.inventory.stock.snapshot import MARKS, StockSnapshot
 from shared.audit_log import Actor, of_event
-from shared.concurrency.background import ACTIVITY
+from shared.concurrency.background import QUIET_S, Quiet, wake
 from shared.concurrency.group_commit import chunks
 from shared.contracts.admin.inventory import ReconcilePass, UnconfirmedDrift
 from shared.redis.client import REDIS_AWAY
@@ -72,23 +72,29 @@ class Reconciler:
         self._ready_since_s, self._interval_s, self._clock = ready_since_s, interval_s, clock
         self._last_pass: dict[str, _Pass] = {}
 
-    async def run_once(self) -> None:
+    async def run_once(self) -> Quiet:
         """Reconciles the events that are due: 5 s after Redis became ready or missed a change, 5 s after a pass with
-        differences or ten times as long as it took, else every interval.
+        differences or ten times as long as it took, else every interval. Quiet until the next is due.
         """
         for layout in self._catalogue.layouts():
-            ready_s = self._ready_since_s.get(layout.event_id)
-            if ready_s is None or self._clock() - ready_s < CONFIRM_AFTER_S:
+            if self._due_in_s(layout.event_id) > 0:
                 continue
-            last = self._last_pass.get(layout.event_id)
-            if last and last.started_s < ready_s:
-                last = None
-            if last is None or self._clock() - last.started_s >= self._pause_s(layout.event_id, last):
-                self._redis_stock.behind.discard(layout.event_id)
-                try:
-                    await self.reconcile(layout)
-                except REDIS_AWAY:
-                    self._last_pass.pop(layout.event_id, None)
+            self._redis_stock.behind.discard(layout.event_id)
+            try:
+                await self.reconcile(layout)
+            except REDIS_AWAY:
+                self._last_pass.pop(layout.event_id, None)
+        return Quiet(min([QUIET_S, *(self._due_in_s(layout.event_id) for layout in self._catalogue.layouts())]))
+
+    def _due_in_s(self, event_id: str) -> float:
+        """How soon the next pass is due; while Redis is not ready, it may be so any moment."""
+        ready_s, last = self._ready_since_s.get(event_id), self._last_pass.get(event_id)
+        if ready_s is None:
+            return CONFIRM_AFTER_S
+        from_s, pause_s = ready_s, CONFIRM_AFTER_S
+        if last and last.started_s >= ready_s:
+            from_s, pause_s = last.started_s, self._pause_s(event_id, last)
+        return from_s + pause_s - self._clock()
 
     def _pause_s(self, event_id: str, last: _Pass) -> float:
         """How long after the beginning of the last pass the next one is due."""
@@ -127,7 +133,7 @@ class Reconciler:
         confirmed = {d for d, (since_s, _) in current.since.items() if now_s - since_s >= CONFIRM_AFTER_S}
         corrected = await self._respond(layout, current, confirmed) if confirmed else set()
         if found:
-            ACTIVITY.stir()  # what the policy begins goes on in another loop
+            wake("inventory")  # what the policy begins goes on in another loop
         for drift in corrected:
             current.since.pop(drift, None)
         DRIFT_STANDING.labels(layout.event_id).set(len(current.since))

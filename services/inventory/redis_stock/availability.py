@@ -21,6 +21,7 @@ from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.client import EVENTS_PER_ROUND_TRIP, RedisStock
 from services.inventory.redis_stock.seat_states import SeatStates
 from services.inventory.stock.snapshot import count_sections
+from shared.concurrency.background import QUIET_S, Quiet
 from shared.concurrency.group_commit import chunks
 from shared.contracts.frames import FRAME_REPEAT_S, SectionCounts, StockFrame, seats_watched_key, stock_channel
 from shared.messaging.snapshots import SnapshotPublisher
@@ -32,6 +33,7 @@ COUNT_HOLDERS = text(
     "WHERE event_id = :event_id AND status IN ('pending_payment', 'paying')"
 )
 CACHE_S = 0.25
+AGAIN_S = 0.8 * FRAME_REPEAT_S  # a pause of the loop ends up to a second before a frame must be repeated
 
 
 class AvailabilityPublisher:
@@ -52,12 +54,14 @@ class AvailabilityPublisher:
         self._locks: dict[str, asyncio.Lock] = {}
         self._reported_not_ready: set[str] = set()  # counting a large stock again and again would slow its rebuild
 
-    async def publish(self) -> None:
-        """Publishes the events that changed, and those whose last frame is old."""
+    async def publish(self) -> Quiet | None:
+        """Publishes the events that changed, and those whose last frame is old. Quiet until the next one must be
+        repeated, if nothing had changed.
+        """
         layouts = self._catalogue.layouts()
         changed, watched = await self._changed_and_watched(layouts)
         for layout in layouts:
-            due = time.monotonic() - self._published_at_s.get(layout.event_id, 0.0) > FRAME_REPEAT_S * 0.8
+            due = time.monotonic() - self._published_at_s.get(layout.event_id, 0.0) > AGAIN_S - 1
             if not due and layout.event_id not in changed:
                 continue
             with suppress(*REDIS_AWAY):  # other events may be on another Redis node
@@ -67,6 +71,10 @@ class AvailabilityPublisher:
                     self._published_at_s[layout.event_id] = time.monotonic()
                 if layout.event_id in watched:
                     await self._seat_states.publish(layout, again=due)
+        if changed:
+            return None
+        oldest_s = min((self._published_at_s.get(layout.event_id, 0.0) for layout in layouts), default=math.inf)
+        return Quiet(min(QUIET_S, oldest_s + AGAIN_S - time.monotonic()))
 
     async def _changed_and_watched(self, layouts: Iterable[Layout]) -> tuple[set[str], set[str]]:
         """Events whose stock may have changed since their last frame, and events whose seats a stream shows, many per

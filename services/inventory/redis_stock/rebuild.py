@@ -27,6 +27,7 @@ from services.inventory.redis_stock.client import (
     hold_arguments,
 )
 from services.inventory.stock.snapshot import StockSnapshot, read_stock, section_arguments
+from shared.concurrency.background import Quiet
 from shared.concurrency.group_commit import chunks
 from shared.concurrency.tasks import stop
 from shared.postgres.engine import statement
@@ -41,6 +42,7 @@ RAISE_EPOCH = text(
     "WHERE event_id = :event_id AND redis_epoch = :expected RETURNING redis_epoch"
 )
 CALLS_PER_ROUND_TRIP = 4
+CHECK_QUIET_S = 4.0
 REBUILD_LEASE_MS, RENEW_INTERVAL_S = 5_000, 1.0  # a rebuild owns the event while it renews
 
 
@@ -52,10 +54,12 @@ class RedisStockMonitor:
         self.ready_since_s: dict[str, float] = {}
         self._lock = asyncio.Lock()
 
-    async def check(self) -> None:
-        """Rebuilds every event whose stock is not trusted, one event after the other."""
+    async def check(self) -> Quiet | None:
+        """Rebuilds every event whose stock is not trusted, one event after the other. Quiet if all were trusted."""
         async with self._lock:
+            before = len(self.ready_since_s)
             await self._check()
+        return Quiet(CHECK_QUIET_S) if before == len(self.ready_since_s) == len(self._catalogue.layouts()) else None
 
     async def _check(self) -> None:
         await self._catalogue.refresh()

@@ -15,7 +15,7 @@ from services.inventory.metrics import HOLD_ENDED_LATE, HOLDS_ENDED
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.events import event_body
 from services.inventory.reservations.repository import read_reservations
-from shared.messaging.outbox import wake_relay
+from shared.concurrency.background import wake
 from shared.postgres.engine import statement
 
 ReleaseReason = Literal["deadline", "scan", "cancelled", "operator", "release-all", "leaving", "order", "orders-gone"]
@@ -45,7 +45,7 @@ async def release_stock(
         "expired": orjson.dumps(event_body(event_id, "expired", [], actor=actor)).decode(),
         "cancelled": orjson.dumps(event_body(event_id, "cancelled", [], actor=actor)).decode(),
     }  # fmt: skip
-    wake_relay("inventory")
+    wake("inventory")
     for release_at_ms in (await connection.execute(RELEASE_STOCK, values)).scalars():
         HOLDS_ENDED.labels(reason).inc()
         HOLD_ENDED_LATE.observe(max(0, now_ms - release_at_ms) / 1000)

@@ -10,7 +10,7 @@ from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import expire_overdue, resolve_due
 from services.inventory.reservations.payment import RELEASE, Payments
-from shared.concurrency.background import ACTIVITY
+from shared.concurrency.background import QUIET_S, Quiet
 from shared.contracts.inventory import PaymentStep
 from shared.contracts.orders import OrdersClient, PaymentRef
 from shared.errors.problems import Problem
@@ -22,7 +22,7 @@ log = get_logger("onsale.inventory")
 DUE_MAX = 500
 PAYING_MAX = 100
 SCAN_DELAY_MS = 1000  # the deadlines in Redis come first; the scan finds what they missed
-IDLE_S, SOON_MS = 4.0, 5_000  # a sweep and a scan see a deadline before it is due
+SOON_MS = round(1000 * QUIET_S) + 5_000  # a scan sees a deadline before it is due
 OVERDUE_EVENTS, OVERDUE_PAYMENTS = statement(__package__, "overdue_events"), statement(__package__, "overdue_payments")
 
 
@@ -36,11 +36,9 @@ class ExpiryWorker:
         self._single_reads = db.execution_options(isolation_level="AUTOCOMMIT")
         self._payments, self._orders = payments, orders
 
-    async def sweep(self) -> None:
-        """Expires holds by their deadlines in Redis."""
+    async def sweep(self) -> Quiet:
+        """Expires holds by their deadlines in Redis. Quiet until the next one."""
         waits = await self._redis_stock.until_due(layout.event_id for layout in self._catalogue.layouts())
-        if min(waits.values(), default=SOON_MS) < SOON_MS:
-            ACTIVITY.stir()
         for event_id in (event_id for event_id, wait_ms in waits.items() if wait_ms <= 0):
             try:
                 more = True
@@ -50,14 +48,15 @@ class ExpiryWorker:
                     more = bool(ended) and len(due) == DUE_MAX
             except (*REDIS_AWAY, *DB_AWAY) as away:
                 log.warning("expiry.skipped", event_id=event_id, error=type(away).__name__)
+        return Quiet(min(QUIET_S, *(wait_ms / 1000 for wait_ms in waits.values())) if waits else QUIET_S)
 
-    async def scan(self) -> None:
-        """Expires holds by a scan of PostgreSQL, independent of Redis, and checks overdue payments."""
-        times = {"now_ms": self._redis_stock.slowest_ms(), "soon_ms": SOON_MS if ACTIVITY.silent else 0}
+    async def scan(self) -> Quiet | None:
+        """Expires holds by a scan of PostgreSQL, independent of Redis, and checks overdue payments. Quiet unless a
+        deadline comes soon: what its order keeps beyond its deadline is asked for in each scan, however rare.
+        """
+        times = {"now_ms": self._redis_stock.slowest_ms(), "soon_ms": SOON_MS}
         async with self._single_reads.connect() as connection:
             found = (await connection.execute(OVERDUE_EVENTS, times)).all()
-        if any(row.soon for row in found):
-            ACTIVITY.stir()
         for event_id in (row.event_id for row in found if row.overdue):
             try:
                 now_ms, _ = await self._redis_stock.list_due(event_id, count_max=1)
@@ -68,6 +67,7 @@ class ExpiryWorker:
                 while await expire_overdue(self._db, self._redis_stock, event_id, now_ms=before_ms) == DUE_MAX:
                     pass
                 await self.check_paying(event_id, now_ms=now_ms)
+        return None if any(row.soon for row in found) else Quiet()
 
     async def check_paying(self, event_id: str, *, now_ms: int) -> None:
         """Releases overdue holds in payment whose order is dead or absent."""

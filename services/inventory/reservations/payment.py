@@ -31,10 +31,10 @@ from services.inventory.reservations.repository import (
     reservation_row,
     step_done,
 )
+from shared.concurrency.background import wake
 from shared.contracts.frames import ReservationState
 from shared.contracts.inventory import Binding, CustomerLimit, PaymentStep, StepDone, StepOutcome
 from shared.errors.database import retry_deadlocks
-from shared.messaging.outbox import wake_relay
 from shared.postgres.engine import fenced, raw_statement, statement
 from shared.runtime.logging import sale_log
 from shared.security.token_buckets import Buckets
@@ -217,7 +217,7 @@ class Payments:
         bodies = [orjson.dumps(event).decode() for event in events]
         with sale_log.timed("sale.statement", statement="inventory:confirm"):
             rows = await driver.fetch(CONFIRM_SALES, *_columns(wanted), event_ids, bodies)
-        wake_relay("inventory")
+        wake("inventory")
         by_id = {step.reservation_id: step for _, step in wanted}
         return {row["reservation_id"]: _confirmed(row, by_id[row["reservation_id"]]) for row in rows}
 

@@ -24,6 +24,7 @@ from services.inventory.reservations.selection import (
     StockSelection,
     seat_columns,
 )
+from shared.concurrency.background import wake
 from shared.contracts.frames import ReservationState
 from shared.contracts.inventory import (
     BATCH_MAX,
@@ -36,7 +37,6 @@ from shared.contracts.inventory import (
     StepOutcome,
 )
 from shared.errors.database import is_busy, is_gone, retry_deadlocks
-from shared.messaging.outbox import wake_relay
 from shared.postgres.engine import AsyncEngine, fenced, raw_statement, statement
 from shared.runtime.logging import sale_log
 
@@ -213,7 +213,7 @@ async def write_holds(db: AsyncEngine, event_id: str, epoch: int, holds: Sequenc
     try:
         async with fenced(db, BEGIN_FENCED.format(event_id=event_id)) as driver:
             await insert_holds(driver, event_id, epoch, holds)
-        wake_relay("inventory")
+        wake("inventory")
         return ["written"] * len(holds)
     except WriteConflict as conflict:
         if len(holds) == 1 or conflict.outcome == "stale":
@@ -230,7 +230,7 @@ async def _replay(db: AsyncEngine, event_id: str, epoch: int, holds: Sequence[Ho
     async with fenced(db, BEGIN_FENCED.format(event_id=event_id)) as driver:
         for member in sorted(holds, key=lambda h: h.reservation_id):
             outcomes[member.reservation_id] = await _write_one(driver, event_id, epoch, member)
-    wake_relay("inventory")
+    wake("inventory")
     return [outcomes[member.reservation_id] for member in holds]
 
 

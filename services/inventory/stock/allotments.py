@@ -4,6 +4,7 @@ PostgreSQL decides about opening, so it happens once however many processes find
 record; its places are on sale.
 """
 
+import math
 from typing import Any
 
 from sqlalchemy import RowMapping, insert, select, text, update
@@ -17,7 +18,7 @@ from services.inventory.redis_stock.push import push_stock
 from services.inventory.reservations.selection import StockSelection
 from services.inventory.stock.blocking import block, unblock
 from services.inventory.stock.change import DirtySet, StockChange, section_ids, stock_change
-from shared.concurrency.background import ACTIVITY
+from shared.concurrency.background import QUIET_S, Quiet
 from shared.contracts.event_parts.allotments import AllotmentBody, Places
 from shared.errors.problems import Problem
 from shared.postgres.engine import DB_AWAY
@@ -28,7 +29,6 @@ from shared.runtime.logging import get_logger
 log = get_logger("onsale.inventory")
 PLACES = set(Places.model_fields)
 OPEN_MAX = 100
-IDLE_S, SOON_MS = 5.0, 12_000  # a run sees an opening before it is due
 NEXT_OPENINGS = text(
     "SELECT event_id, allotment_id, opens_at_ms FROM inventory.allotment "
     "WHERE opened_at IS NULL AND opens_at_ms IS NOT NULL ORDER BY opens_at_ms LIMIT :count_max"
@@ -145,11 +145,10 @@ class AllotmentOpener:
     def __init__(self, db: AsyncEngine, redis_stock: RedisStock, catalogue: EventCache) -> None:
         self._db, self._redis_stock, self._catalogue = db, redis_stock, catalogue
 
-    async def run_once(self) -> None:
+    async def run_once(self) -> Quiet:
+        """Opens what is due. Quiet until the next opening."""
         async with self._db.connect() as connection:
             waiting = list(await connection.execute(NEXT_OPENINGS, {"count_max": OPEN_MAX}))
-        if waiting and waiting[0].opens_at_ms - self._redis_stock.slowest_ms() < SOON_MS:
-            ACTIVITY.stir()
         for event_id in sorted({row.event_id for row in waiting}):
             try:
                 now_ms, _ = await self._redis_stock.list_due(event_id, count_max=1)
@@ -163,6 +162,8 @@ class AllotmentOpener:
                     log.warning(
                         "allotment.not_opened", event_id=event_id, allotment=allotment_id, error=type(stuck).__name__
                     )
+        next_ms = waiting[0].opens_at_ms - self._redis_stock.slowest_ms() if waiting else math.inf
+        return Quiet(min(QUIET_S, next_ms / 1000))
 
     async def _open(self, event_id: str, allotment_id: str, now_ms: int) -> None:
         dirty = DirtySet()

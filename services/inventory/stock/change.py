@@ -17,6 +17,7 @@ from services.inventory.catalogue.layout import Section
 from services.inventory.problems import StockConflict, UnknownSection
 from services.inventory.reservations.selection import SeatPosition, StockSelection
 from shared.audit_log import Actor, of_event
+from shared.concurrency.background import wake
 from shared.contracts.event_parts.allotments import Places
 from shared.errors.problems import UnknownEvent, VersionMismatch
 
@@ -149,3 +150,4 @@ async def stock_change(
         change = StockChange(connection, event_id, now)
         yield change
         await change.write(actor=actor, action=action, reason=reason)
+    wake("inventory")  # it may have a time at which it opens

@@ -35,8 +35,8 @@ class OrderFeed(Feed):
 
     def is_due(self, now_s: float) -> bool:
         is_open = self._order.frame is None or self._order.frame.status in ("pending", "review")
-        heard_s = max(self.loaded_s, self._order.received_s)
-        return now_s - heard_s >= (SILENT_MAX_S if is_open else ENDED_SILENT_MAX_S)
+        last_s = max(self.loaded_s, self._order.received_s)
+        return now_s - last_s >= (SILENT_MAX_S if is_open else ENDED_SILENT_MAX_S)
 
     def belongs_to(self, holder: str) -> bool:
         return self._order.current.holder == holder

@@ -19,6 +19,7 @@ from services.notifier.problems import StreamRejected
 from services.notifier.settings import Settings
 from services.notifier.topics.hub import Hub
 from services.notifier.tuning import Tuning
+from shared.concurrency.background import Quiet
 from shared.concurrency.group_commit import GroupCommit
 from shared.concurrency.tasks import stop
 from shared.contracts.frames import (
@@ -117,7 +118,7 @@ class FeedRegistry:
         if feed.error is not None:
             raise type(feed.error)(feed.error.detail)
 
-    async def sweep(self) -> None:
+    async def sweep(self) -> Quiet:
         """Loads feeds that may have missed frames, and drops feeds and topics without listeners."""
         now_s = asyncio.get_running_loop().time()
         degraded = 0
@@ -132,6 +133,7 @@ class FeedRegistry:
             if is_degraded or feed.is_due(now_s) or self._may_lack_frames(feed):
                 self._refresh(feed)
         DEGRADED.set(degraded)
+        return Quiet(0)
 
     def _may_lack_frames(self, feed: Feed) -> bool:
         return feed.has_gap or not feed.loaded.is_set() or feed.generation != self.subscriber.generation

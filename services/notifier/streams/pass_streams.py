@@ -8,6 +8,7 @@ from services.notifier.feeds.feed import Feed
 from services.notifier.topics.hub import Hub
 from services.notifier.topics.topic import Connection
 from shared.clients.revoked_passes import RevokedPasses
+from shared.concurrency.background import Quiet
 from shared.errors.problems import BadCredential
 from shared.security.tokens import Pass
 
@@ -29,7 +30,7 @@ class PassStreams:
     def add(self, connection: Connection, admission: Pass, feed: Feed) -> None:
         self._open[connection] = admission, feed
 
-    async def check(self) -> None:
+    async def check(self) -> Quiet:
         """Ends the streams whose pass is no longer valid."""
         for connection, (admission, feed) in list(self._open.items()):
             is_revoked = await self._revoked_passes.is_revoked(admission.event_id, admission.jti)
@@ -37,3 +38,4 @@ class PassStreams:
                 self._hub.close(connection, reason="revoked")
             if connection.topic is None:
                 del self._open[connection]
+        return Quiet(0)

@@ -1,8 +1,8 @@
 """The share of an event's checkouts that workers process in the background (`checkout.background_percent`).
 
 The rest is processed inside the request. The same fan is always on the same side, and a larger share only adds fans.
-Every process reloads once a second, or every 5 s while it has nothing to do; without a setting all checkouts are in the
-background.
+Every process reloads once a second while orders are written, and rarely otherwise; without a setting all checkouts are
+in the background.
 """
 
 from sqlalchemy import func, select
@@ -10,6 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from services.orders.tables import audit_log, background_share
 from shared.audit_log import Actor, of_event
+from shared.concurrency.background import Quiet
 from shared.contracts.event_file import EventFile
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.rules.rollout import within
@@ -33,13 +34,14 @@ class BackgroundShare:
     def percent(self, event_id: str) -> float:
         return self._percent.get(event_id, ALL)
 
-    async def refresh(self) -> None:
+    async def refresh(self) -> Quiet:
         """Loads the share of every event."""
         query = select(background_share.c.event_id, background_share.c.background_percent)
         async with self._db.connect() as plain:
             connection = await plain.execution_options(isolation_level="AUTOCOMMIT")
             rows = await connection.execute(query.order_by(background_share.c.changed_at.desc()).limit(EVENTS_MAX))
             self._percent = {row.event_id: row.background_percent for row in rows}
+        return Quiet()
 
     async def change(self, event_id: str, percent: float, *, actor: str, action: str, reason: str | None) -> bool:
         """Changes the share and writes it to the audit log; other processes see it within a second. False if it is the

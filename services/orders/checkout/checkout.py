@@ -32,6 +32,7 @@ from services.orders.steps.run import InventoryBatcher
 from services.orders.store.payment_status import write_tombstone
 from services.orders.store.store import OrderKey, OrderStore, attempts_json, journal_json, lines_json
 from services.orders.worker.worker import Path, Worker
+from shared.concurrency.background import wake
 from shared.concurrency.group_commit import GroupCommits, by_halves
 from shared.contracts.events import Event
 from shared.contracts.fields import code_key, tidy
@@ -47,7 +48,6 @@ from shared.errors.problems import (
     Problem,
     UnknownReservation,
 )
-from shared.messaging.outbox import wake_relay
 from shared.postgres.engine import DB_AWAY, AsyncConnection, AsyncEngine, DBAPIError, statement
 from shared.process.clock_offsets import Clocks
 from shared.runtime import tracing
@@ -174,7 +174,7 @@ class OrderWriter(GroupCommits):
         first = {draft.reference: draft for draft in reversed(drafts)}  # of each reference
         bound = {"orders": orjson.dumps(list(map(_row, first.values()))).decode(), "owner": self._worker.owner}
         rows = await connection.execute(_INSERT, bound)
-        wake_relay("orders")
+        wake("orders")
         return {row.reference: (row.version, row.created_at_ms) for row in rows}
 
     def _outcomes(

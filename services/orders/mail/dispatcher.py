@@ -26,6 +26,7 @@ from services.orders.settings import Settings
 from services.orders.tables import mail as mail_table
 from services.orders.tables import order as order_table
 from services.orders.tuning import Tuning
+from shared.concurrency.background import Quiet
 from shared.concurrency.leased_queue import retry_pause_s
 from shared.errors.problems import Problem
 from shared.postgres.engine import AsyncEngine, statement
@@ -37,6 +38,7 @@ LEASE_S, SUBMIT_TIMEOUT_S, RUN_MAX_S = 120, 40, 60  # no mail is begun past RUN_
 RETRY_MAX_S, ABANDON_AFTER_S = 4 * 3600, 86_400
 FORGET_AFTER_S, FORGET_ROWS = 30 * 86_400, 5_000
 ERROR_MAX_CHARS = 300
+QUIET_S = 5.0  # how late a mail may be that waits for its time
 Connect = Callable[[], AbstractAsyncContextManager[aiosmtplib.SMTP]]
 Ready = tuple[PendingMail, EmailMessage]
 
@@ -55,7 +57,7 @@ class MailDispatcher:
     def _limits(self) -> RecipientLimits:
         return RecipientLimits(self.db, self.settings.customer_keys, self.tuning.mails_per_address)
 
-    async def run_once(self) -> None:
+    async def run_once(self) -> Quiet | None:
         """Composes and sends the mails that are due now."""
         stop_at = _clock() + RUN_MAX_S
         async with self.db.begin() as connection:
@@ -65,6 +67,7 @@ class MailDispatcher:
             leased = [PendingMail(**row) for row in rows.mappings()]
         ready = [(one, message) for one in leased if (message := await self._compose(one)) is not None]
         await self._send(ready, stop_at)
+        return None if leased else Quiet(QUIET_S)
 
     async def _compose(self, one: PendingMail) -> EmailMessage | None:
         try:

@@ -17,6 +17,7 @@ from services.orders.problems import MailDisabled
 from services.orders.settings import Settings
 from services.orders.steps.run import InventoryBatcher
 from services.orders.tables import mail, mail_opt_out
+from shared.concurrency.background import Quiet
 from shared.contracts.inventory import Reservation
 from shared.errors.problems import HoldExpired, NotFound, Problem, UnknownReservation
 from shared.postgres.engine import AsyncEngine
@@ -29,7 +30,7 @@ LEAD_S = 120  # a reminder is sent so long before a hold ends
 AFTER_S = 5
 
 
-async def import_consents(db: AsyncEngine, stock: InventoryBatcher, settings: Settings) -> None:
+async def import_consents(db: AsyncEngine, stock: InventoryBatcher, settings: Settings) -> Quiet | None:
     """Imports all consents of inventory; one that is imported twice schedules its mails once. Each request acknowledges
     the batch before; what was not acknowledged comes again.
     """
@@ -39,6 +40,7 @@ async def import_consents(db: AsyncEngine, stock: InventoryBatcher, settings: Se
             for consent in consents:
                 await schedule_reminders(db, settings, consent.reservation, consent.email, DEFAULT_LANGUAGE)
             imported = [consent.reservation.reservation_id for consent in consents]
+    return None if imported else Quiet()
 
 
 async def subscribe(

@@ -18,7 +18,7 @@ from services.orders.requests.refund import RefundRequest, refund_in
 from services.orders.store.store import OrderStore, read_in, save_in, wake_in
 from services.orders.tables import audit_log, event_refund
 from shared.audit_log import Actor, of_event
-from shared.concurrency.background import ACTIVITY
+from shared.concurrency.background import Quiet, wake
 from shared.contracts.admin.orders import EventRefundProgress
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 from shared.runtime.clock import from_datetime, rfc3339
@@ -33,13 +33,14 @@ INTERVAL_S = 0.5
 BATCH_MAX = 100
 
 
-async def request_next_batch(store: OrderStore) -> int:
-    """Requests the next batch and returns how many orders it had; several processes may run it in a loop."""
+async def request_next_batch(store: OrderStore) -> int | Quiet:
+    """Requests the next batch and returns how many orders it had; several processes may run it in a loop, which is
+    quiet while no event is refunded.
+    """
     async with store.begin() as connection:
         job = (await connection.execute(_CLAIM_BATCH, {"batch_max": BATCH_MAX})).first()
         if job is None:
-            return 0
-        ACTIVITY.stir()  # until it is done
+            return Quiet()
         if not job.n:
             return 0
         bound = {"event_id": job.event_id, "after": job.after_reference, "count_max": job.n}
@@ -86,6 +87,7 @@ async def start(
                 connection, "refund-event", actor, subject=of_event(event_id), before={"status": "none"},
                 after={"rate_per_s": rate_per_s, "to_sale": return_to_sale},
             )  # fmt: skip
+    wake("orders")
     return await progress(db, event_id)
 
 
@@ -107,6 +109,7 @@ async def change_status(
             connection, "steer-refund-event", actor, subject=of_event(event_id), before={"status": job.status},
             after=sets,
         )  # fmt: skip
+    wake("orders")
     return await progress(db, event_id)
 
 

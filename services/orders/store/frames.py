@@ -15,7 +15,7 @@ from services.orders.model.view import order_frame
 from shared.concurrency.group_commit import GroupCommits
 from shared.contracts.frames import order_channel
 from shared.redis.client import Redis
-from shared.redis.pubsub import heard
+from shared.redis.pubsub import subscribed_channels
 
 BATCH_MAX, WAITING_MAX = 200, 5000
 
@@ -31,7 +31,7 @@ class Frames(GroupCommits):
 
     async def _publish(self, orders: Sequence[Order]) -> Sequence[None]:
         with suppress(RedisError, OSError):
-            channels = await heard(self._redis, [order_channel(order.reference) for order in orders])
+            channels = await subscribed_channels(self._redis, [order_channel(order.reference) for order in orders])
             pipe = self._redis.pipeline(transaction=False)
             for order in orders:
                 if (channel := order_channel(order.reference)) in channels:

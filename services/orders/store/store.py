@@ -28,9 +28,9 @@ from services.orders.model.order import (
 )
 from services.orders.model.references import provider_key
 from services.orders.model.update import OrderUpdate, Ownership, Row
+from shared.concurrency.background import wake
 from shared.concurrency.group_commit import GroupCommits, by_halves, chunks
 from shared.errors.database import retry_deadlocks
-from shared.messaging.outbox import wake_relay
 from shared.postgres.engine import DB_AWAY, AsyncConnection, AsyncEngine, DBAPIError, raw_statement, statement
 from shared.process.clock_offsets import Clocks
 from shared.runtime.clock import rfc3339
@@ -274,7 +274,7 @@ async def _save(connection: AsyncConnection, updates: Sequence[OrderUpdate]) -> 
     bound["references"] = [update.order.reference for update in updates]
     found = (await connection.execute(_statement(tuple(part for part in _PARTS if part in rows)), bound)).all()
     if "events" in rows:
-        wake_relay("orders")
+        wake("orders")
     written = {row.reference: Written(row.version, row.confirmed_at_ms, row.fulfilled_at_ms) for row in found}
     return [written.get(update.order.reference) or NotWritten(update.order.reference) for update in updates]
 

@@ -30,7 +30,6 @@ from sqlalchemy import text
 from services.orders.metrics import WEBHOOK_DELIVERIES
 from services.orders.settings import Settings
 from services.orders.tuning import Tuning
-from shared.concurrency.background import ACTIVITY
 from shared.concurrency.leased_queue import SOON_S, LeasedQueue
 from shared.http.outgoing import ExternalHttpClient, NotReached, ResponseTooLarge
 from shared.postgres.engine import AsyncEngine, statement
@@ -228,7 +227,7 @@ class WebhookDispatcher:
         self._db, self._sender, self._settings, self._tuning = db, sender, settings, tuning
         self._single_reads = db.execution_options(isolation_level="AUTOCOMMIT")  # the question of an idle dispatcher
         self.queue: LeasedQueue[Delivery] = LeasedQueue(
-            self._fetch, self._deliver, workers_max=settings.webhook_workers, poll_s=tuning.webhook_poll_interval_s
+            self._fetch, self._deliver, workers_max=settings.webhook_workers
         )
 
     async def _fetch(self, many: int) -> list[Delivery]:
@@ -240,7 +239,7 @@ class WebhookDispatcher:
         async with self._single_reads.connect() as connection:
             if not await connection.scalar(_ANY_SOON, {"soon_s": SOON_S}):
                 return []
-        ACTIVITY.stir()
+        self.queue.has_soon = True
         async with self._db.begin() as connection:
             if not await connection.scalar(_EXCLUSIVE_LOCK):
                 return []

@@ -16,6 +16,7 @@ from services.orders.providers.provider import (
     ProviderRejected,
 )
 from services.orders.store.store import OrderStore
+from shared.concurrency.background import Quiet
 from shared.concurrency.group_commit import chunks
 from shared.postgres.engine import statement
 from shared.runtime.logging import get_logger
@@ -25,9 +26,14 @@ _BEGIN = statement("services.orders.store", "begin_comparison")
 _END = statement("services.orders.store", "end_comparison")
 _DIFFERING = statement("services.orders.store", "differing_charges")
 AFTER_S = (60, 3600)  # so long after a charge was made
-INTERVAL_S, IDLE_S = 20.0, 60.0
+INTERVAL_S, QUIET_S = 20.0, 60.0
 FIRST_S = 3600  # the first comparison looks back so much further
 PAGE = 1000
+
+
+async def run(store: OrderStore, providers: Mapping[str, Provider]) -> Quiet | None:
+    """`compare` as a loop calls it."""
+    return None if await compare(store, providers) else Quiet(QUIET_S)
 
 
 async def compare(store: OrderStore, providers: Mapping[str, Provider]) -> list[str]:

@@ -28,7 +28,6 @@ from services.orders.store.store import CHANNEL, OpenOrder, OrderStore, notify
 from services.orders.store.webhook_inbox import apply_webhooks
 from services.orders.tuning import DEFAULTS, Tuning
 from services.orders.worker.processor import OrderProcessor, Result
-from shared.concurrency.background import ACTIVITY
 from shared.concurrency.tasks import stop
 from shared.http.outgoing import ExternalClient, ExternalResponse, NotReached
 from shared.postgres.connect import Servers
@@ -40,7 +39,7 @@ from shared.web.load_shedding import LoadShedder
 log = get_logger("onsale.orders")
 Path = Literal["background", "request", "overflow", "late"]
 LISTENER = "onsale-orders-listen"
-SWEEP_S, IDLE_S = 0.5, 4.0
+SWEEP_S, QUIET_S = 0.5, 4.0
 TAKEN_MAX = 1000  # orders that one sweep takes over
 BEHIND_S = 0.5  # an order that waited so long for a worker is given to a process that has one
 PROVIDER_AWAY_PAUSE_S = 0.5
@@ -138,6 +137,7 @@ class Worker:
         self._timers: list[tuple[float, str]] = []
         self._running, self._free_slots = 0, tuning.inline_slots_max
         self._nudged, self._reviving = asyncio.Event(), asyncio.Lock()
+        self._sweep_pause_s = SWEEP_S
         self._is_stopping, self._hears, self._doubt_until_s = False, False, 0.0
         self.owner = store.owner
         store.on_wake = self.wake
@@ -153,7 +153,7 @@ class Worker:
 
     def add(self, order: Order) -> None:
         """Takes an order that this process has just written; its first run begins at once if a worker is free."""
-        ACTIVITY.stir()
+        self._sweep_pause_s = SWEEP_S
         if order.reference not in self._held:  # else a sweep in doubt was first
             held = HeldOrder(OpenOrder(order.reference, order.event_id, order.join_seq, 0), order)
             self._held[order.reference], self._store.latest[order.reference] = held, order
@@ -161,7 +161,7 @@ class Worker:
 
     def wake(self, open_order: OpenOrder) -> None:
         """Something was asked of this order of ours: it is read and processed now, again if it is just in work."""
-        ACTIVITY.stir()
+        self._sweep_pause_s = SWEEP_S
         held = self._held.get(open_order.reference)
         if held is None or held.open_order.epoch != open_order.epoch:
             held = self._held[open_order.reference] = HeldOrder(open_order)
@@ -383,10 +383,13 @@ class Worker:
         self._store.latest.pop(held.open_order.reference, None)
 
     async def _wait(self) -> None:
-        """Until the next sweep; orders that become due meanwhile are begun."""
+        """Until the next sweep; orders that become due meanwhile are begun. Without a new order and without anything
+        that is asked of one, each pause is twice the last: a process with orders beats often enough to keep them.
+        """
         clock = asyncio.get_running_loop().time
-        quiet_s = self._tuning.takeover_s / 2.5 if self._held else IDLE_S
-        until_s = clock() + (quiet_s if ACTIVITY.silent else SWEEP_S)
+        until_s = clock() + self._sweep_pause_s
+        most_s = self._tuning.takeover_s / 2.5 if self._held else QUIET_S
+        self._sweep_pause_s = max(SWEEP_S, min(2 * self._sweep_pause_s, most_s))
         while (left_s := until_s - clock()) > 0:
             self._nudged.clear()
             self.begin_due()

@@ -16,6 +16,7 @@ from services.queue.places.sessions import PassInvalidation
 from services.queue.rooms.model import RequestedBy, WaitingRoom
 from services.queue.rooms.store import Rooms
 from shared.audit_log import of_event
+from shared.concurrency.background import Quiet
 from shared.contracts.frames import LineFrame
 from shared.contracts.room_options import PaceRules
 from shared.errors.problems import Problem, VersionMismatch
@@ -96,8 +97,10 @@ class ControlLoop:
     autotune: Autotune
     pass_invalidation: PassInvalidation
 
-    async def run_once(self) -> None:
-        """Adjusts all rooms once; a room whose Redis is unavailable is skipped."""
+    async def run_once(self) -> Quiet | None:
+        """Adjusts all rooms once; a room whose Redis is unavailable is skipped. Quiet while nothing is to be adjusted:
+        without a load that any service feels, a throttle, or a rate that follows the demand.
+        """
         for room in list(self.rooms.known.values()):
             if room.state not in CONTROLLED:
                 self.throttle.forget(room.event_id)
@@ -108,6 +111,8 @@ class ControlLoop:
                 log.info("control_loop.unavailable", event_id=room.event_id, error=type(away).__name__)
         for room in list(self.rooms.known.values()):
             await self.invalidate_old_passes(room)
+        adjusts = self.throttle.is_active or bool(self.autotune.target_rates)
+        return None if adjusts else Quiet()
 
     async def invalidate_old_passes(self, room: WaitingRoom) -> None:
         """Has inventory refuse the passes from before a reset. The loop repeats it until inventory has confirmed,

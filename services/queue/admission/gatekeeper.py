@@ -3,8 +3,8 @@
 Any number of gatekeepers may run, without a leader. A frame is published after its changes are committed, so a head
 that fans see is never lost. An operator may have fans admitted beyond the rate, in one tick.
 
-A room is quiet while nobody in it waits, is called or has a session, and none of its times comes soon. While nothing
-else happens in this process either, a quiet room is ticked only to repeat its frame.
+A room is quiet while nobody in it waits, is called or has a session, and none of its times comes soon. While all rooms
+are, they are ticked only to repeat their frames.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from services.queue.places.heartbeats import Heartbeats
 from services.queue.places.sessions import SessionEnder
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
-from shared.concurrency.background import ACTIVITY
+from shared.concurrency.background import QUIET_S, Quiet, wake
 from shared.contracts.frames import FRAME_REPEAT_S, LineFrame
 from shared.errors.problems import StaleEpoch, Unavailable
 from shared.postgres.engine import DB_AWAY, AsyncEngine
@@ -49,9 +49,8 @@ from shared.redis.scripts import Script, reply_status
 from shared.runtime.logging import get_logger, request_fields, sale_log
 
 log = get_logger("onsale.queue")
-IDLE_TICK_EVERY = 5
-IDLE_TICK_S = 2.2  # between two runs while nothing happens: a frame is then repeated every 4.4 s
-SOON_MS = round(1000 * (FRAME_REPEAT_S + IDLE_TICK_S))  # longer than between two ticks of a quiet room
+REFRESH_S = 0.9
+SOON_MS = round(1000 * (FRAME_REPEAT_S + REFRESH_S))  # longer than between two ticks of a quiet room
 DRAIN_TIMEOUT_S = 3.0
 
 
@@ -72,31 +71,25 @@ class Gatekeeper:
     _heartbeat_gaps: set[str] = field(default_factory=set)
     _without_redis: set[str] = field(default_factory=set)
     _quiet: set[str] = field(default_factory=set)
-    _passed_over: set[str] = field(default_factory=set)
-    _tick_n: int = 0
+    _refresh_at_s: float = 0.0
 
-    async def tick_all(self) -> None:
-        """Starts a tick in every room without one. Rooms that call nobody are ticked every fifth time, or in every run
-        while nothing happens, because runs are rare then.
+    async def tick_all(self) -> Quiet | None:
+        """Starts a tick in every room without one. Rooms that call nobody are ticked once a second. Quiet until a frame
+        must be repeated, if all rooms were quiet when they were last ticked.
         """
-        self._tick_n += 1
-        silent = ACTIVITY.silent
-        fifth = silent or self._tick_n % IDLE_TICK_EVERY == 1
-        if fifth:
+        now_s = asyncio.get_running_loop().time()
+        if refreshes := now_s >= self._refresh_at_s:
+            self._refresh_at_s = now_s + REFRESH_S
             await self._refresh()
         for room in list(self.rooms.known.values()):
-            if room.event_id in self._ticks or (not fifth and room.state in ("draft", "closed")):
-                continue
-            if silent and self._may_wait(room.event_id):
-                self._passed_over.add(room.event_id)
+            if room.event_id in self._ticks or (not refreshes and room.state in ("draft", "closed")):
                 continue
             task = asyncio.create_task(self._tick_logged(room.event_id), name=f"tick {room.event_id}")
             self._ticks[room.event_id] = task
             task.add_done_callback(partial(self._ended, room.event_id))
-
-    def _may_wait(self, event_id: str) -> bool:
-        quiet = event_id in self._quiet and event_id not in self._heartbeat_gaps
-        return quiet and not self.frames.is_due(event_id)
+        if not self._quiet >= self.rooms.known.keys() or self._heartbeat_gaps:
+            return None
+        return Quiet(min((self.frames.quiet_for_s(event_id) for event_id in self._quiet), default=QUIET_S))
 
     def _ended(self, event_id: str, _task: asyncio.Task[None]) -> None:
         self._ticks.pop(event_id, None)
@@ -110,14 +103,15 @@ class Gatekeeper:
         except TimeoutError:
             log.warning("gatekeeper.drain_timed_out", ticks=len(self._ticks))
 
-    async def raise_counters(self) -> None:
-        """Every 5 s: raises each counter to the highest number in the database."""
+    async def raise_counters(self) -> Quiet:
+        """Every 5 s, or rarely if nobody writes: raises each counter to the highest number in the database."""
         for room in list(self.rooms.known.values()):
             async with LineRepository.reading(self.db, room.event_id, room.epoch) as repository:
                 lanes = await repository.lanes()
             with suppress(*REDIS_AWAY):  # other rooms may be on another Redis node
                 for lane, (_, tail) in lanes.items():
                     await self.line.raise_counter(room.event_id, room.epoch, lane, tail)
+        return Quiet()
 
     async def _refresh(self) -> None:
         """Reads the list of rooms, and which of them may have lost heartbeats."""
@@ -140,6 +134,7 @@ class Gatekeeper:
             if event_id not in self._without_redis:
                 log.error("gatekeeper.redis_unavailable", event_id=event_id, error=type(away).__name__)
             self._without_redis.add(event_id)
+            self._quiet.discard(event_id)
             await self._frame_from_db(await self.rooms.get(event_id))
         except DB_AWAY as away:
             log.warning("gatekeeper.database_unavailable", event_id=event_id, error=type(away).__name__)
@@ -147,10 +142,10 @@ class Gatekeeper:
             log.exception("gatekeeper.tick_failed", event_id=event_id)
 
     async def frame(self, event_id: str) -> LineFrame:
-        """The last frame of the present epoch, or that of a tick made now; a room that was passed over is ticked."""
+        """The last frame of the present epoch, or that of a tick made now."""
         room = await self.rooms.get(event_id)
         last = self.frames.last.get(event_id)
-        if last is not None and last.epoch == room.epoch and event_id not in self._passed_over:
+        if last is not None and last.epoch == room.epoch:
             return last
         try:
             return await self.tick(event_id)
@@ -171,7 +166,6 @@ class Gatekeeper:
     async def tick(self, event_id: str) -> LineFrame:
         """Runs one tick; the frame it ended with."""
         async with self._locks.setdefault(event_id, asyncio.Lock()):
-            self._passed_over.discard(event_id)
             with TICK_SECONDS.time():
                 return await self._tick_or_rebuild(event_id)
 
@@ -207,9 +201,9 @@ class Gatekeeper:
         frame = self.frames.frame_after_tick(room, reply.state)
         if _is_quiet(room, frame, reply):
             self._quiet.add(room.event_id)
-        else:
+        elif room.event_id in self._quiet:
             self._quiet.discard(room.event_id)
-            ACTIVITY.stir()
+            wake("queue")
         await self.frames.publish(frame)
         WAITING.labels(room.event_id).set(sum(lane.tail_seq - lane.head_seq for lane in frame.lanes.values()))
         CALLED.labels(room.event_id)  # 0 until somebody is called: an alarm compares with it

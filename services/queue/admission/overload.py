@@ -53,9 +53,17 @@ class LoadCache:
             return
         self._frames[frame.process] = frame
 
+    @property
+    def is_used(self) -> bool:
+        """Whether any process told of writes or refusals."""
+        return any(frame.writes or frame.refused for frame in self._fresh())
+
+    def _fresh(self) -> list[LoadFrame]:
+        return [frame for frame in map(self._frames.get, list(self._frames)) if frame is not None]
+
     def overload(self, *, slow_ms: int) -> Overload | None:
         """The worst overload by the fresh frames, if any."""
-        fresh = [frame for frame in map(self._frames.get, list(self._frames)) if frame is not None]
+        fresh = self._fresh()
         for service in ("inventory", "orders"):
             level = classify([frame for frame in fresh if frame.service == service], slow_ms=slow_ms)
             if level is not None:
@@ -93,6 +101,11 @@ class OverloadThrottle:
     recovery_ms: int = 60_000
     observed: dict[str, Throttled] = field(default_factory=dict)
     enforced: dict[str, Throttled] = field(default_factory=dict)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a rate is throttled, or any process had writes of fans within the last seconds."""
+        return bool(self.observed or self.load_cache.is_used)
 
     async def adjust(self, room: WaitingRoom) -> Overload | None:
         """Adjusts the room's share to the present load; the overload, if there is one."""

@@ -10,6 +10,7 @@ from shared.contracts.frames import FRAME_REPEAT_S, LaneHead, LineFrame, Throttl
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.runtime.clock import now_ms
 
+AGAIN_S = FRAME_REPEAT_S - 1
 CALLING = frozenset({"open", "draining"})
 
 
@@ -98,9 +99,14 @@ class FramePublisher:
         self._published[frame.event_id] = (asyncio.get_running_loop().time(), frame)
 
     def is_due(self, event_id: str) -> bool:
-        """Whether the room's frame is to be published again, even unchanged."""
+        """Whether the room's frame is to be published again, even unchanged: a pause may end a second early."""
         shown_s, _ = self._published.get(event_id, (-FRAME_REPEAT_S, None))
-        return asyncio.get_running_loop().time() - shown_s >= FRAME_REPEAT_S - 1
+        return asyncio.get_running_loop().time() - shown_s >= AGAIN_S - 1
+
+    def quiet_for_s(self, event_id: str) -> float:
+        """How long the next tick may take to come. One that was just begun repeats a frame that is due."""
+        shown_s, _ = self._published.get(event_id, (0.0, None))
+        return AGAIN_S if self.is_due(event_id) else shown_s + AGAIN_S - asyncio.get_running_loop().time()
 
 
 def _same(one: LineFrame, other: LineFrame) -> bool:

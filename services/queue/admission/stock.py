@@ -9,7 +9,7 @@ from cachetools import TTLCache
 from pydantic import ValidationError
 
 from services.queue.line.replies import Stock
-from shared.concurrency.background import ACTIVITY
+from shared.concurrency.background import wake
 from shared.contracts.frames import FRAME_STALE_S, STOCK_CHANNELS, StockFrame
 from shared.contracts.inventory import InventoryClient
 from shared.errors.problems import Problem
@@ -45,7 +45,7 @@ class StockCache:
         if last is None or (last.epoch, last.version) < (frame.epoch, frame.version):
             self._frames[frame.event_id] = (_now_s(), frame)
             if last is None or _level(last) != _level(frame):
-                ACTIVITY.stir()
+                wake("queue")
 
     def fresh(self, event_id: str) -> StockFrame | None:
         """The last frame, if it is ready and not stale."""

@@ -21,6 +21,7 @@ from services.queue.rooms.model import WaitingRoom, read
 from services.queue.rooms.ranking import Ranking
 from services.queue.rooms.store import EXCLUSIVE_LOCK, Rooms
 from services.queue.tables import room as room_table
+from shared.concurrency.background import Quiet
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 from shared.redis.client import REDIS_AWAY, identities, identity
 from shared.runtime.logging import get_logger
@@ -30,6 +31,7 @@ YIELD_EVERY = 4096
 WORD_BYTES = 8
 LANE_TOTALS = ("calls", "contended_calls", "fair_share")  # by lane; the periods are the room's
 REBUILD_MAX_MS, RETRY_S = 5_000, 0.05
+WATCH_QUIET_S = 2.0
 OPEN_CALLS, TAKEN_PLACES, ENDED_PLACES = (
     statement(__package__, verb) for verb in ("open_calls", "taken_places", "ended_places")
 )
@@ -55,7 +57,7 @@ class Recovery:
         self._db, self._line, self._rooms, self._ramp = db, line, rooms, ramp
         self._rebuilding: dict[str, asyncio.Lock] = {}
 
-    async def watch(self) -> None:
+    async def watch(self) -> Quiet:
         """Rebuilds every room whose state was built on another Redis instance."""
         rooms = list(self._rooms.known.values())
         now = await identities(self._line.redis, (redis_keys.room(room.event_id) for room in rooms))
@@ -63,6 +65,7 @@ class Recovery:
             with suppress(*REDIS_AWAY):  # lost during the rebuild: tried again in the next run
                 if now.get(redis_keys.room(room.event_id), room.redis_instance_id) != room.redis_instance_id:
                     await self.rebuild(room.event_id)
+        return Quiet(WATCH_QUIET_S)
 
     async def rebuild(self, event_id: str, *, force: bool = False, differs_in: int | None = None) -> bool:
         """Rebuilds Redis unless it holds the present generation completely; with `force` always, and if it differs from

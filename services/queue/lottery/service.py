@@ -21,6 +21,7 @@ from services.queue.tables import audit_log, lottery
 from services.queue.tables import lane as lane_table
 from services.queue.tables import room as room_table
 from shared.audit_log import of_event
+from shared.concurrency.background import Quiet
 from shared.contracts.lottery import Entrants, PublishedLottery
 from shared.errors.problems import NoLottery
 from shared.postgres.engine import AsyncConnection, AsyncEngine
@@ -36,11 +37,11 @@ class LotteryService:
     def __init__(self, db: AsyncEngine, rooms: Rooms, line: RedisLine, recovery: Recovery) -> None:
         self._db, self._rooms, self._line, self._recovery = db, rooms, line, recovery
 
-    async def advance(self) -> None:
+    async def advance(self) -> Quiet:
         """Every second: closes entry that is due and counts the entrants. A room in draft waits for its operator."""
         pending = [room for room in self._rooms.known.values() if room.ranking.pending and room.state != "draft"]
         if not pending:
-            return
+            return Quiet(0)
         async with self._db.connect() as connection:
             at = await self._now(connection)
         for room in pending:
@@ -48,6 +49,7 @@ class LotteryService:
                 await self.close(room.event_id)
             elif room.ranking.stage == "closed" and not room.ranking.counted:
                 await self.count(room.event_id)
+        return Quiet(0)
 
     async def close(self, event_id: str) -> None:
         """Fixes the entrants once entry closes, then counts them."""

@@ -9,7 +9,7 @@ from services.queue import redis_keys
 from services.queue.line.redis_line import LineNotReady, RedisLine
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
-from shared.concurrency.background import ACTIVITY
+from shared.concurrency.background import wake
 from shared.contracts.queue import EventHeartbeats, HeartbeatReport
 from shared.errors.problems import StaleEpoch
 from shared.redis.client import REDIS_AWAY, Redis, node_for_key
@@ -31,7 +31,7 @@ class Heartbeats:
         else:
             await self._redis.zadd(redis_keys.reporters(), {report.reporter: await self._now_ms()})
         if report.events:
-            ACTIVITY.stir()  # a fan who was passed over may be back
+            wake("queue")  # a fan who was passed over may be back
         failed: Exception | None = None
         for signs in report.events:
             try:

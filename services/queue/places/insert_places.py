@@ -19,10 +19,10 @@ from services.queue.access.access_codes import CodeBatch, CodeRefused, Validated
 from services.queue.line.replies import Allocation
 from services.queue.line.repository import LineRepository, PlaceId, joined
 from services.queue.rooms.model import WaitingRoom
+from shared.concurrency.background import wake
 from shared.contracts.queue import JoinRequest
 from shared.errors.database import retry_deadlocks
 from shared.errors.problems import StaleEpoch
-from shared.messaging.outbox import wake_relay
 from shared.postgres.engine import AsyncEngine, driver_connection, fenced, raw_statement
 from shared.runtime.logging import sale_log
 
@@ -87,7 +87,7 @@ async def insert_places(db: AsyncEngine, batch: LaneJoinBatch, numbers: Allocati
         outcomes = await retry_deadlocks(partial(insert, INSERT_NEW_PLACES))
     except UniqueViolationError:
         outcomes = await retry_deadlocks(partial(insert, INSERT_PLACES))
-    wake_relay("queue")
+    wake("queue")
     return outcomes
 
 

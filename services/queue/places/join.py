@@ -28,7 +28,7 @@ from services.queue.places.insert_places import (
 )
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
-from shared.concurrency.background import ACTIVITY
+from shared.concurrency.background import Quiet, wake
 from shared.contracts.frames import LineFrame
 from shared.contracts.queue import JoinAnswer, JoinBatch, Joined, JoinRequest, PlaceState
 from shared.errors.problems import Overloaded, StaleEpoch, Unavailable
@@ -50,6 +50,7 @@ class PendingCommits:
 
     def add(self, room: WaitingRoom, lane: int, numbers: set[int]) -> None:
         """Adds committed numbers; beyond PENDING_MAX they are left to the raised counter."""
+        wake("queue")
         pending = self._pending[room.event_id, room.epoch, lane]
         if len(pending) + len(numbers) <= PENDING_MAX:
             pending |= numbers
@@ -64,10 +65,8 @@ class PendingCommits:
                 self.add(room, lane, pending)
                 raise
 
-    async def commit_all(self) -> None:
+    async def commit_all(self) -> Quiet | None:
         """Commits all pending numbers; those of an old epoch are dropped."""
-        if self._pending:
-            ACTIVITY.stir()
         for event_id, epoch, lane in list(self._pending):
             room = await self._rooms.get(event_id)
             if room.epoch != epoch:
@@ -77,6 +76,7 @@ class PendingCommits:
                 await self.commit(room, lane)
             except (LineNotReady, *REDIS_AWAY):
                 continue
+        return None if self._pending else Quiet()
 
 
 @dataclass
@@ -173,6 +173,7 @@ class Joins:
         joins = batch.pending[: numbers.granted]
         inserting = numbers.member, (batch.room.event_id, batch.room.epoch, batch.lane)
         self._inserting.append(inserting)
+        wake("queue")  # they are renewed until they are inserted, however long that takes
         try:
             placed = await insert_places(self.db, batch, numbers)
         finally:
@@ -241,15 +242,14 @@ class Joins:
         limits = [limit for limit in (room.max_line, *of_lane) if limit is not None]
         return "line-full" if any(tail - head >= limit for limit in limits) else None
 
-    async def renew(self) -> None:
+    async def renew(self) -> Quiet | None:
         """Each second: keeps the batches that are being inserted in flight."""
-        if self._inserting:
-            ACTIVITY.stir()  # until they are inserted, however long that takes
         of_lane: dict[tuple[str, int, int], list[str]] = defaultdict(list)
         for member, where in self._inserting:
             of_lane[where].append(member)
         for (event_id, epoch, lane), members in of_lane.items():
             await self.line.renew(event_id, epoch, lane, members)
+        return None if self._inserting else Quiet()
 
     # -- the answer ----------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ ORDER_CONFIRMED = "order.confirmed"
 ORDER_CONFIRMED_RAW = f'"{ORDER_CONFIRMED}"'.encode()
 STREAM = "orders"
 NUMBERS = ("epoch", "lane", "join_seq")
-READ_MAX, WAIT_S = 200, 1.0
+READ_MAX, WAIT_S = 200, 3.0
 SAVE_OFFSETS_EVERY_S = 1.0
 FIND_BOUGHT, MARK_BOUGHT = statement(__package__, "find_bought"), statement(__package__, "mark_bought")
 Line = tuple[str, int]  # event_id and epoch
@@ -48,7 +48,7 @@ class Purchases:
         self._save_at_s = 0.0
 
     async def read(self) -> None:
-        """Reads and applies the next events, or waits for them up to a second."""
+        """Reads and applies the next events, or waits for them a while."""
         self._offsets = self._offsets or await self._saved_offsets()
         entries = await self._log.read(self._offsets, count=READ_MAX, wait_s=WAIT_S)
         events = [Event.model_validate_json(entry.body) for entry in entries if ORDER_CONFIRMED_RAW in entry.body]

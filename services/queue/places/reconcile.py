@@ -27,6 +27,7 @@ from services.queue.metrics import RECONCILED
 from services.queue.places.sessions import SessionEnder
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
+from shared.concurrency.background import Quiet
 from shared.errors.problems import Problem
 from shared.postgres.engine import DB_AWAY, AsyncEngine
 from shared.redis.client import REDIS_AWAY
@@ -68,17 +69,22 @@ class SlotReconciler:
     recovery: Recovery
     _cursors: dict[str, _Cursor] = field(default_factory=dict)
 
-    async def run_once(self) -> None:
-        """Reconciles a part of every room; a room that is unavailable is tried again in the next run."""
+    async def run_once(self) -> Quiet | None:
+        """Reconciles a part of every room; a room that is unavailable is tried again in the next run. Quiet if the
+        counts of all agree.
+        """
+        differ = False
         for room in list(self.rooms.known.values()):
             try:
-                await self._reconcile(room)
+                differ |= await self._reconcile(room)
             except (*REDIS_AWAY, *DB_AWAY) as away:
                 log.info("reconcile.unavailable", event_id=room.event_id, error=type(away).__name__)
             except Problem as failed:
                 log.info("reconcile.not_ended", event_id=room.event_id, error=failed.slug)
+        return None if differ else Quiet()
 
-    async def _reconcile(self, room: WaitingRoom) -> None:
+    async def _reconcile(self, room: WaitingRoom) -> bool:
+        """Whether there was, or may be, something to reconcile."""
         cursor = self._cursors.get(room.event_id)
         if cursor is None or cursor.epoch != room.epoch:
             cursor = self._cursors[room.event_id] = _Cursor(room.epoch)
@@ -91,6 +97,7 @@ class SlotReconciler:
                 await self._compare(room, repository, cursor)
         ended = await self.sessions.end_bought(room.event_id, room.epoch, bought)
         RECONCILED.labels("bought").inc(len(ended))
+        return bool(bought or differ or cursor.differing)
 
     async def _counts_differ(self, room: WaitingRoom, repository: LineRepository, cursor: _Cursor) -> bool:
         """Whether Redis and the database have different numbers of slots, whenever they are counted."""

@@ -8,6 +8,7 @@ import pytest
 
 from services.inventory.reconcile import oversell
 from services.inventory.redis_keys import Keys
+from shared.concurrency.background import Quiet
 from shared.errors.problems import Unavailable
 from tests.inventory.actions import reconcile, second_reconciler, sell, sql, status
 from tests.inventory.conftest import ADMIN_KEY, EVENT, OPERATOR_KEY, Inventory, event_file
@@ -105,7 +106,7 @@ async def test_cancel_latest_returns_and_refunds_the_latest_sales(inventory: Inv
 async def test_a_cancellation_above_the_limit_needs_the_approval_of_an_admin(inventory: Inventory) -> None:
     ids = await oversell_ga(inventory, policy="cancel_latest", review_percent=5)
     await reconcile(inventory, times=4)
-    assert await inventory.state.oversell_refunds.run_once() == 0
+    assert await inventory.state.oversell_refunds.run_once() == Quiet()
     (case,) = await report(inventory)
     assert (case["status"], round(case["percent"])) == ("waiting", 11)
     path = f"/admin/inventory/events/{EVENT}/oversell/approve"
@@ -164,7 +165,7 @@ async def test_concurrent_reconcilers_decide_once_and_refunds_are_requested_unti
     assert await inventory.state.oversell_refunds.run_once() == 0
     inventory.orders.states.clear()
     refunded = await asyncio.gather(*(inventory.state.oversell_refunds.run_once() for _ in range(2)))
-    assert sorted(refunded) in ([0, 1], [1, 1])
+    assert 1 in refunded
     assert await statuses(inventory) == ["cancelled"]
     assert await inventory.counts("GA1") == (1, 0), "returned once, however often the refund was requested"
 

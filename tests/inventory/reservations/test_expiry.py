@@ -1,7 +1,6 @@
 """Expiry of holds: by deadline and by scan. A hold in payment never expires before its order has ended."""
 
 import asyncio
-from collections.abc import Callable
 from unittest.mock import AsyncMock
 
 import pytest
@@ -13,7 +12,7 @@ from services.inventory.redis_keys import EPOCH, Keys
 from services.inventory.redis_stock.client import HoldGranted
 from services.inventory.reservations import expiry_worker, reserve
 from services.inventory.reservations.expiry import expire_overdue
-from shared.concurrency.background import ACTIVITY
+from shared.concurrency.background import QUIET_S, Quiet
 from shared.contracts.orders import BATCH_MAX
 from shared.errors.problems import Unavailable
 from shared.runtime.clock import now_ms
@@ -173,38 +172,31 @@ async def test_a_retry_after_a_crash_gets_the_reservation_in_the_database(invent
     assert await inventory.violations() == []
 
 
-async def test_a_sweep_keeps_the_process_awake_only_before_a_deadline(
-    inventory: Inventory, silence: Callable[[], None]
-) -> None:
-    await inventory.state.expiry_worker.sweep()
+async def test_a_sweep_is_quiet_until_the_next_deadline(inventory: Inventory) -> None:
+    sweep = inventory.state.expiry_worker.sweep
+    assert await sweep() == Quiet()
     reservation_id = await inventory.hold()
-    silence()
-    await inventory.state.expiry_worker.sweep()
-    assert ACTIVITY.silent
-    inventory.travel(HOLD_MS - expiry_worker.SOON_MS + 100)
-    await inventory.state.expiry_worker.sweep()
-    assert not ACTIVITY.silent
+    assert await sweep() == Quiet()
+    inventory.travel(HOLD_MS - 3_000)
+    assert 0 < (await sweep()).for_s <= 3
     assert await status(inventory, reservation_id) == "pending_payment"
-    assert expiry_worker.SOON_MS > 1000 * expiry_worker.IDLE_S, "a deadline between two sweeps would be late"
+    inventory.travel(3_100)
+    assert (await sweep()).for_s <= 0, "and looks once more"
+    assert await sweep() == Quiet()
 
 
-async def test_a_scan_keeps_the_process_awake_only_before_a_deadline(
-    inventory: Inventory, silence: Callable[[], None]
-) -> None:
+async def test_a_scan_is_quiet_except_before_a_deadline(inventory: Inventory) -> None:
+    scan = inventory.state.expiry_worker.scan
     reservation_id = await inventory.hold()
     await inventory.step("begin-payment", reservation_id, "order-1")  # its deadline is in the database only
-    silence()
-    await inventory.state.expiry_worker.scan()
-    assert ACTIVITY.silent
+    assert await scan() == Quiet()
     until = "SELECT reserved_until_ms + 1000 * grace_s FROM inventory.reservation JOIN inventory.event USING (event_id)"
     [[until_ms]] = await sql(inventory, until)
     inventory.travel(until_ms - now_ms() - expiry_worker.SOON_MS + 1_000)
-    await inventory.state.expiry_worker.scan()
-    assert not ACTIVITY.silent
+    assert await scan() is None
     inventory.travel(60_000)
-    silence()
-    await inventory.state.expiry_worker.scan()
-    assert ACTIVITY.silent, "what its order keeps beyond its deadline is asked for in each scan, however rare"
+    assert await scan() == Quiet(), "what its order keeps beyond its deadline is asked for in each scan, however rare"
+    assert expiry_worker.SOON_MS > 1000 * QUIET_S, "a deadline between two scans would be late"
 
 
 async def test_a_scan_looks_only_at_events_with_overdue_holds(

@@ -8,9 +8,8 @@ import pytest
 
 from services.inventory.reconcile.oversell import use_buffer
 from services.inventory.redis_keys import Keys
-from services.inventory.stock import allotments
 from services.inventory.stock.allotments import AllotmentOpener
-from shared.concurrency.background import ACTIVITY
+from shared.concurrency.background import Quiet
 from shared.runtime.clock import now_ms
 from tests.inventory.actions import sql
 from tests.inventory.conftest import EVENT, Inventory, event_file
@@ -197,13 +196,11 @@ async def test_concurrent_opening_and_use_of_a_buffer_count_each_ticket_once(inv
     assert (section["available"], section["kept_aside"], section["blocked"]) == (17, 0, 0)
 
 
-async def test_the_opener_keeps_the_process_awake_only_before_an_opening(inventory: Inventory, silence) -> None:
+async def test_the_opener_is_quiet_until_the_next_opening(inventory: Inventory, woken: list[str]) -> None:
     opener = AllotmentOpener(inventory.state.db, inventory.state.redis_stock, inventory.state.catalogue)
+    assert await opener.run_once() == Quiet()
     await inventory.put(with_allotments({**BAND, "opens_at": in_a_minute()}))
-    silence()
-    await opener.run_once()
-    assert ACTIVITY.silent
-    inventory.travel(60_000 - allotments.SOON_MS + 100)
-    await opener.run_once()
-    assert not ACTIVITY.silent
-    assert allotments.SOON_MS > 2000 * allotments.IDLE_S
+    assert "inventory" in woken, "it may be due soon"
+    assert await opener.run_once() == Quiet()
+    inventory.travel(55_000)
+    assert 0 < (await opener.run_once()).for_s <= 5

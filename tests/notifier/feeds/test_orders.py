@@ -10,7 +10,7 @@ from services.orders.state import State
 from services.orders.store import frames
 from shared.contracts.frames import order_channel
 from shared.contracts.orders import OrdersAnswer
-from shared.redis.pubsub import heard
+from shared.redis.pubsub import subscribed_channels
 from tests.notifier.client import SseClient
 from tests.notifier.conftest import Notifier, Start
 from tests.notifier.frames import REFERENCE, order_frame
@@ -54,12 +54,12 @@ async def test_a_listener_is_known_before_its_order_is_read(
     real, listened = notifier.state.feeds._orders.read, list[set[str]]()
 
     async def read_early(references: list[str]) -> OrdersAnswer:
-        listened.append(await heard(redis, [CHANNEL]))
+        listened.append(await subscribed_channels(redis, [CHANNEL]))
         answer = await real(references)
         await change(orders)
         return answer
 
-    assert await heard(redis, [CHANNEL]) == set()
+    assert await subscribed_channels(redis, [CHANNEL]) == set()
     monkeypatch.setattr(notifier.state.feeds._orders, "read", read_early)
     client = await notifier.listen_order()
     await wait_until(lambda: is_changed(client))
@@ -70,7 +70,7 @@ async def test_a_change_that_nobody_heard_is_in_the_first_frame_of_a_later_liste
     notifier: Notifier, orders: State, redis: Any
 ) -> None:
     await change(orders)
-    assert await heard(redis, [CHANNEL]) == set()
+    assert await subscribed_channels(redis, [CHANNEL]) == set()
     client = await notifier.connect_order()
     assert is_changed(client)
 
@@ -81,7 +81,7 @@ async def test_a_lost_frame_of_an_order_is_made_good(
     monkeypatch.setattr(order_feed, "SILENT_MAX_S", 0.3)
     notifier = await start()
     client = await notifier.connect_order()
-    monkeypatch.setattr(frames, "heard", lose)
+    monkeypatch.setattr(frames, "subscribed_channels", lose)
     await change(orders)
     await wait_until(lambda: is_changed(client))
 
@@ -93,8 +93,8 @@ async def test_an_order_that_was_heard_of_or_has_ended_is_read_again_rarely(
     notifier = await start()
     await notifier.connect_order()
     [feed] = notifier.state.feeds._feeds.values()
-    heard_s = max(feed.loaded_s, feed.channels[CHANNEL].received_s)
-    assert (feed.is_due(heard_s + 0.19), feed.is_due(heard_s + 0.21)) == (False, True)
+    last_s = max(feed.loaded_s, feed.channels[CHANNEL].received_s)
+    assert (feed.is_due(last_s + 0.19), feed.is_due(last_s + 0.21)) == (False, True)
     await notifier.publish(order_frame(1, "confirmed"))
     await wait_until(lambda: getattr(feed.channels[CHANNEL].frame, "status", None) == "confirmed")
     ended_s = feed.channels[CHANNEL].received_s + order_feed.ENDED_SILENT_MAX_S

@@ -11,7 +11,7 @@ import pytest
 
 from onsale.local import key_file
 from onsale.maintenance.keys import READ_WITHIN_S
-from shared.security.key_rotation import READ_IDLE_S, Purpose
+from shared.security.key_rotation import READ_EVERY_S, Purpose
 from shared.security.tokens import Keyring
 from tests.support.running.command_line import Command
 
@@ -55,10 +55,10 @@ def test_a_new_key_is_announced_first_and_signs_at_once_with_now(command, data_d
 
 
 def test_a_key_that_is_needed_now_signs_once_every_process_has_read_it(command, data_dir):
-    """A process without work reads the file every `READ_IDLE_S`; one that has not refuses what the new key signs."""
+    """A process reads the file every `READ_EVERY_S`; one that has not refuses what the new key signs."""
     command("rotate", "service", "--now")
     signs_in_s = key_file.rotating_keys(data_dir).rings["service"][-1].signs_from_s - time.time()
-    assert READ_IDLE_S + 1 < signs_in_s <= READ_WITHIN_S
+    assert READ_EVERY_S + 1 < signs_in_s <= READ_WITHIN_S
 
 
 def test_a_signing_key_is_not_retired_and_any_other_only_with_now(command, data_dir, monkeypatch):

@@ -10,7 +10,6 @@ from standardwebhooks.webhooks import Webhook
 from services.orders.settings import Settings
 from services.orders.webhooks import dispatcher
 from services.orders.webhooks.dispatcher import DeliveryResult, retry_delay_s
-from shared.concurrency.background import ACTIVITY
 from shared.concurrency.leased_queue import SOON_S
 from tests.orders.inventory import EVENT
 from tests.orders.shop import ROOT, VIEWER
@@ -208,8 +207,8 @@ async def test_only_one_process_at_a_time_leases_deliveries(of_created_orders):
     assert len(await webhooks._fetch(8)) == 1
 
 
-@pytest.mark.parametrize(("due_in_s", "silent"), [(SOON_S + 60, True), (SOON_S - 1, False)])
-async def test_the_dispatcher_stays_awake_only_before_a_delivery_is_due(of_created_orders, silence, due_in_s, silent):
+@pytest.mark.parametrize(("due_in_s", "soon"), [(SOON_S + 60, False), (SOON_S - 1, True)])
+async def test_the_dispatcher_is_not_quiet_before_a_delivery_is_due(of_created_orders, due_in_s, soon):
     shop, _ = await of_created_orders(webhook_poll_interval_s=60.0)
     await shop.wait_until_settled(await shop.order(), "confirmed")
 
@@ -221,9 +220,9 @@ async def test_the_dispatcher_stays_awake_only_before_a_delivery_is_due(of_creat
 
     await wait_until(nothing_is_under_way)
     await shop.run(f"UPDATE orders.webhook_delivery SET due_at = now() + interval '{due_in_s} seconds'")
-    silence()
+    shop.state.webhook_dispatcher.queue.has_soon = False
     assert await shop.state.webhook_dispatcher._fetch(8) == []
-    assert ACTIVITY.silent is silent
+    assert shop.state.webhook_dispatcher.queue.has_soon is soon
 
 
 async def test_a_delivery_whose_lease_expired_is_sent_by_another_process(of_created_orders, receiver):

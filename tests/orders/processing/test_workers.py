@@ -20,7 +20,6 @@ from services.orders.tuning import Tuning
 from services.orders.worker import worker as worker_module
 from services.orders.worker.processor import OrderProcessor, Result
 from services.orders.worker.worker import LISTENER, Heartbeat, ProviderClient, Worker
-from shared.concurrency.background import ACTIVITY
 from shared.errors.problems import Overloaded
 from shared.http.outgoing import ExternalResponse, NotReached
 from shared.process.clock_offsets import Clocks
@@ -500,16 +499,25 @@ async def test_an_order_that_finds_no_free_worker_is_load(servers: Servers, monk
     one.load.check()
 
 
-async def test_what_comes_in_keeps_the_process_awake_and_what_waits_for_its_time_does_not(
-    servers: Servers, silence: Any
+async def test_sweeps_become_rarer_until_something_comes_in_and_a_process_with_orders_keeps_beating(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(worker_module, "SWEEP_S", 0.001)
+    monkeypatch.setattr(worker_module, "QUIET_S", 0.004)
     one = await servers.open(workers=0)
-    await servers.add("A1", due_in_s=3600)
-    silence()
-    await one.worker.sweep()
-    assert (one.held, ACTIVITY.silent) == ({"A1"}, True)
+    one.worker._sweep_pause_s = 0.001
+    pauses = list[float]()
+    for _ in range(4):
+        await one.worker._wait()
+        pauses.append(one.worker._sweep_pause_s)
+    assert pauses == [0.002, 0.004, 0.004, 0.004]
     one.worker.wake(opened("A2"))
-    assert not ACTIVITY.silent
+    assert one.worker._sweep_pause_s == 0.001
+    one.worker._sweep_pause_s = 3600.0
+    one.worker._nudged.set()
+    asyncio.get_running_loop().call_later(0.05, one.worker._nudged.set)
+    await one.worker._wait()
+    assert one.worker._sweep_pause_s == TAKEOVER_S / 2.5
 
 
 @asynccontextmanager

@@ -39,7 +39,7 @@ async def test_events_name_the_places_that_were_inserted(queue: Queue):
 async def test_places_wake_the_relay_of_their_process(queue: Queue, woken: list[str]):
     await queue.open(rate_per_s=0)
     await queue.join("ann")
-    assert woken == ["queue"]
+    assert woken == ["queue", "queue"], "as the join begins, and as its event is written"
 
 
 async def test_only_a_batch_with_a_conflict_is_inserted_by_the_statement_that_skips_it(

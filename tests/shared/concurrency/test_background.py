@@ -1,20 +1,20 @@
-"""Background loops: pauses after failures double up to a limit; loops rest while nothing happens, and are woken."""
+"""Background loops: pauses after failures double up to a limit; loops that find nothing pause, and are woken."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from shared.concurrency import background
 from shared.concurrency.background import (
-    ACTIVITY,
-    LINGER_S,
     RETRY_FIRST_S,
     RETRY_MAX_S,
     Loops,
+    Quiet,
+    _rest_of_interval_s,
     _until_full_second,
+    wake,
 )
-from shared.messaging.relay import LOCK_S
 from tests.support.wait import wait_until
 
 
@@ -44,51 +44,117 @@ async def test_only_failures_in_a_row_make_the_pause_longer(
 
 
 class Runs:
-    """Counts its runs; from `fails_from` on each of them fails."""
+    """Counts its runs, which find nothing but in the first `finds` of them; from `fails_from` on each fails."""
 
-    def __init__(self, *, fails_from: int = 1_000_000) -> None:
-        self.count, self._fails_from = 0, fails_from
+    def __init__(self, *, finds: int = 0, for_s: float = 3600.0, fails_from: int = 1_000_000) -> None:
+        self.count, self._finds, self._for_s, self._fails_from = 0, finds, for_s, fails_from
 
-    async def run(self) -> None:
+    async def run(self) -> Quiet | None:
         self.count += 1
         if self.count >= self._fails_from:
             raise RuntimeError
+        return None if self.count <= self._finds else Quiet(self._for_s)
 
 
-@pytest.mark.parametrize("stirs", [True, False])
-async def test_a_loop_that_rests_is_woken_by_what_comes_in(silence: Callable[[], None], stirs: bool) -> None:
-    silence()
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses of loops that found nothing, which end at once."""
+    found: list[float] = []
+
+    async def is_woken(_: asyncio.Event, within_s: float) -> bool:
+        found.append(within_s)
+        await asyncio.sleep(0)
+        return False
+
+    monkeypatch.setattr(background, "_is_woken", is_woken)
+    monkeypatch.setattr(background, "_until_full_second", lambda _, pause_s: pause_s)
+    return found
+
+
+async def test_each_pause_of_a_loop_that_finds_nothing_is_twice_the_last(pauses: list[float]) -> None:
     async with Loops() as loops:
-        loops.every(0.02, (runs := Runs()).run, name="test", idle_s=3600)
-        await wait_until(lambda: len(ACTIVITY._resting) == 1)
-        assert runs.count == 1
-        if stirs:
-            ACTIVITY.stir()
-            await wait_until(lambda: runs.count >= 5, timeout_s=5)  # at its own pace again
-        else:
-            with pytest.raises(AssertionError):
-                await wait_until(lambda: runs.count >= 2, timeout_s=0.3)
+        loops.every(0.25, Runs(for_s=3.0).run, name="test")
+        await wait_until(lambda: len(pauses) >= 6)
+    assert [round(pause_s, 1) for pause_s in pauses[:6]] == [0.5, 1.0, 2.0, 3.0, 3.0, 3.0]
 
 
-async def test_a_loop_that_nothing_wakes_still_runs(silence: Callable[[], None]) -> None:
-    silence()
+async def test_what_is_due_soon_does_not_make_the_later_pauses_short(pauses: list[float]) -> None:
+    due_s = iter([3600.0, 3600.0, 0.3, 3600.0, 3600.0])
+
+    async def look() -> Quiet:
+        return Quiet(next(due_s, 3600.0))
+
     async with Loops() as loops:
-        loops.every(0.01, (runs := Runs()).run, name="test", idle_s=0.05)
-        await wait_until(lambda: runs.count >= 3, timeout_s=5)
-        assert ACTIVITY.silent
+        loops.every(0.25, look, name="test")
+        await wait_until(lambda: len(pauses) >= 4)
+    assert [round(pause_s, 1) for pause_s in pauses[:4]] == [0.5, 1.0, 0.3, 4.0]
 
 
-async def test_a_loop_does_not_rest_while_something_happens_or_after_a_failure(silence: Callable[[], None]) -> None:
+async def test_a_loop_that_found_something_begins_anew(pauses: list[float]) -> None:
     async with Loops() as loops:
-        loops.every(0.01, (busy := Runs()).run, name="test", idle_s=3600)
-        await wait_until(lambda: busy.count >= 3, timeout_s=5)
-        silence()
-        loops.every(0.01, (failing := Runs(fails_from=1)).run, name="failing", idle_s=3600)
+        loops.every(0.01, (runs := Runs(finds=3)).run, name="test")
+        await wait_until(lambda: runs.count >= 3)
+        assert not pauses
+        await wait_until(lambda: len(pauses) >= 2)
+    assert pauses[:2] == pytest.approx([0.02, 0.04], abs=0.01)
+
+
+async def test_a_pause_ends_with_what_is_due_but_not_before_the_interval(pauses: list[float]) -> None:
+    async with Loops() as loops:
+        loops.every(2.0, (runs := Runs(for_s=-5.0)).run, name="test")
+        await wait_until(lambda: runs.count >= 2)
+    assert round(pauses[0]) == 2
+
+
+@pytest.mark.parametrize("service", ["queue", "orders"])
+async def test_a_loop_in_a_pause_is_woken_by_what_its_service_writes(service: str) -> None:
+    async with Loops("queue") as loops:
+        loops.every(0.02, (runs := Runs()).run, name="test")
+        await wait_until(lambda: runs.count >= 5)  # the next pause is half a second and longer
+        count = runs.count
+        for _ in range(3):
+            wake(service)
+            await asyncio.sleep(0.04)
+        assert (runs.count > count) is (service == "queue")
+
+
+async def test_what_is_written_while_a_loop_looks_is_not_missed() -> None:
+    looks, go_on = asyncio.Event(), asyncio.Event()
+    count = 0
+
+    async def look() -> Quiet:
+        nonlocal count
+        count += 1
+        looks.set()
+        await go_on.wait()
+        return Quiet(3600.0)
+
+    async with Loops("queue") as loops:
+        loops.every(1.0, look, name="test")
+        await looks.wait()
+        wake("queue")
+        go_on.set()
+        await wait_until(lambda: count == 2, timeout_s=2.5)
+
+
+async def test_a_loop_that_is_woken_again_and_again_runs_at_its_own_pace() -> None:
+    async with Loops("queue") as loops:
+        loops.every(0.2, (runs := Runs()).run, name="test")
+        for _ in range(100):
+            wake("queue")
+            await asyncio.sleep(0.005)
+    assert runs.count <= 5
+
+
+async def test_a_failure_ends_a_pause() -> None:
+    async with Loops() as loops:
+        loops.every(0.01, (failing := Runs(fails_from=1)).run, name="failing")
         await wait_until(lambda: failing.count >= 3, timeout_s=5)
 
 
-def test_a_relay_rests_only_when_the_lock_of_a_dead_one_has_ended() -> None:
-    assert LINGER_S > LOCK_S, "the relay of another process could not publish, and this one would not"
+def test_loops_that_are_woken_together_do_not_run_together() -> None:
+    assert _rest_of_interval_s(0.7, 1.0) == 0.7
+    assert len({_rest_of_interval_s(-3.0, 1.0) for _ in range(9)}) > 1
 
 
 @pytest.mark.parametrize(("now_s", "pause_s", "until_s"), [
@@ -97,21 +163,3 @@ def test_a_relay_rests_only_when_the_lock_of_a_dead_one_has_ended() -> None:
 ])  # fmt: skip
 def test_the_loops_of_an_idle_process_wake_together(now_s: float, pause_s: float, until_s: float) -> None:
     assert now_s + _until_full_second(now_s, pause_s) == pytest.approx(until_s)
-
-
-async def test_only_an_idle_process_waits_for_a_full_second(
-    silence: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[float] = []
-
-    def until(_now_s: float, pause_s: float) -> float:
-        asked.append(pause_s)
-        return pause_s
-
-    monkeypatch.setattr(background, "_until_full_second", until)
-    async with Loops() as loops:
-        loops.every(0.01, (runs := Runs()).run, name="test")
-        await wait_until(lambda: runs.count >= 3)
-        assert not asked
-        silence()
-        await wait_until(lambda: asked)

@@ -1,13 +1,13 @@
 """The loop over a table used as a queue: bounded work, wake-ups, and rows left to their leases at the end."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from shared.concurrency.background import ACTIVITY
-from shared.concurrency.leased_queue import FETCH_S, IDLE_S, SOON_S, LeasedQueue, retry_pause_s
+from shared.concurrency.background import Loops, Quiet
+from shared.concurrency.leased_queue import FETCH_S, QUIET_S, SOON_S, LeasedQueue, retry_pause_s
 from tests.support.wait import wait_until
 
 
@@ -38,11 +38,11 @@ class Rows:
 
 @asynccontextmanager
 async def running(rows: Rows, *, workers_max: int = 3, poll_s: float = 3600) -> AsyncIterator[LeasedQueue[int]]:
-    queue = LeasedQueue(rows.fetch, rows.execute, workers_max=workers_max, poll_s=poll_s)
-    task = asyncio.create_task(queue.run())
-    yield queue
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    queue = LeasedQueue(rows.fetch, rows.execute, workers_max=workers_max)
+    async with Loops("orders") as loops:
+        loops.keep(queue.run, name="test")
+        loops.every(poll_s, queue.poll, name="test polls")
+        yield queue
 
 
 async def test_as_many_rows_are_in_work_as_there_are_workers_and_the_next_follow_at_once() -> None:
@@ -93,33 +93,30 @@ def test_the_pause_doubles_with_each_try_up_to_its_most(tries: int, least_s: flo
     assert least_s <= min(pauses) < max(pauses) <= most_s
 
 
-@pytest.mark.parametrize("wakes", [True, False])
-async def test_a_queue_that_rests_is_woken(silence: Callable[[], None], wakes: bool) -> None:
-    silence()
-    async with running(rows := Rows(0), poll_s=0.01) as queue:
-        await wait_until(lambda: len(ACTIVITY._resting) == 1)
-        rows.due = [1]
-        if wakes:
-            queue.wake()
-            await wait_until(lambda: rows.leased == [1], timeout_s=IDLE_S / 2)
-        else:
-            with pytest.raises(AssertionError):
-                await wait_until(lambda: rows.leased == [1], timeout_s=0.3)
+async def test_polls_are_rare_while_nothing_is_in_work_and_nothing_becomes_due_soon() -> None:
+    rows = Rows(0)
 
+    async def fetch(many: int) -> list[int]:
+        queue.has_soon = bool(rows.due)
+        return await rows.fetch(many)
 
-async def test_a_queue_rests_only_after_a_poll_in_silence_which_sees_what_becomes_due(
-    silence: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    polls_before: list[int] = []
+    async def poll() -> Quiet | None:
+        looks = len(rows.asked_for)
+        found = await queue.poll()
+        await wait_until(lambda: len(rows.asked_for) > looks)
+        return found
 
-    async def rest(_seconds: float) -> bool:
-        polls_before.append(len(rows.asked_for))
-        return await asyncio.get_running_loop().create_future()
-
-    monkeypatch.setattr(ACTIVITY, "rest", rest)
-    async with running(rows := Rows(0), poll_s=0.01):
-        await wait_until(lambda: len(rows.asked_for) == 1)
-        silence()  # since the first poll, which did not ask for what becomes due
-        await wait_until(lambda: polls_before)
-    assert polls_before == [2]
-    assert SOON_S > IDLE_S
+    queue = LeasedQueue(fetch, rows.execute, workers_max=3)
+    async with Loops("orders") as loops:
+        loops.keep(queue.run, name="test")
+        await wait_until(lambda: rows.asked_for)
+        assert await poll() == Quiet(QUIET_S)
+        rows.due = [1, 2]
+        assert await poll() == Quiet(QUIET_S), "by what the look before has found"
+        assert await poll() is None, "one is in work"
+        rows.finish.set()
+        await wait_until(lambda: rows.leased == [1, 2] and not queue.rows)
+        queue.has_soon = True
+        assert await poll() is None
+        assert await poll() == Quiet(QUIET_S)
+    assert SOON_S > QUIET_S, "each poll sees what becomes due before the next"

@@ -11,12 +11,12 @@ from prometheus_client import REGISTRY
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from shared.concurrency.background import ACTIVITY
+from shared.concurrency.background import Quiet
 from shared.messaging import relay as relay_module
 from shared.messaging.log import START, LogUnavailable, PendingEvent
-from shared.messaging.outbox import emit_events, was_woken
+from shared.messaging.outbox import emit_events
 from shared.messaging.redis_streams import RedisStreams
-from shared.messaging.relay import BYTES_MAX, Relay
+from shared.messaging.relay import BYTES_MAX, QUIET_S, Relay
 from tests.shared.messaging.conftest import emit, event, logged
 from tests.support.wait import wait_until
 
@@ -316,51 +316,25 @@ async def test_old_published_batches_are_deleted_and_others_kept(postgres, log, 
     assert await kept() == 1, "what was not published yet"
 
 
-async def test_an_event_wakes_the_relay_of_its_process(postgres, log, schema, relay, silence) -> None:
-    await relay.run()
-    await relay.run()
-    await relay.run()
-    silence()
+async def test_an_event_wakes_the_loops_of_its_service(postgres, log, schema, relay, woken) -> None:
+    assert await relay.run() == Quiet(QUIET_S)
     async with postgres.begin() as connection:
         await emit_events(connection, schema, [])
-        assert ACTIVITY.silent
+        assert not woken
         await emit_events(connection, schema, [event(1)])
-    assert not ACTIVITY.silent
-    await relay.run()
+        assert woken == [schema]
+        assert await relay.run() is None, "it waits for the transaction that has drawn an id"
+    assert await relay.run() is None
     assert await logged(log) == [1]
-    assert not was_woken(schema)
+    assert await relay.run() == Quiet(QUIET_S)
 
 
-async def test_a_look_that_finds_nothing_doubles_the_pause(postgres, schema, relay, monkeypatch) -> None:
-    looks: list[float] = []
-    clock = [1000.0]
-    monkeypatch.setattr("shared.messaging.relay.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr(relay, "_next_s", clock[0])
-
-    async def look() -> bool:
-        looks.append(round(clock[0] - 1000.0, 1))
-        return False
-
-    monkeypatch.setattr(relay, "relay", look)
-    for _ in range(50):
-        await relay.run()
-        clock[0] += 0.2
-    assert looks == [0.0, 0.4, 1.2, 2.8, 5.8, 8.8]
-
-
-async def test_a_relay_stays_awake_while_an_event_waits_for_another_process(
-    postgres, redis, schema, relay, silence
-) -> None:
+async def test_a_relay_is_not_quiet_while_an_event_waits_for_another_process(postgres, redis, schema, relay) -> None:
     first = Relay(postgres, slow := SlowLog(redis), schema)
-    await relay.relay()
-    silence()
-    await relay.relay()
-    assert ACTIVITY.silent
+    assert await relay.run() == Quiet(QUIET_S)
     await emit(postgres, schema, 1)
     publishing = asyncio.create_task(relay_all(first))
     await slow.began.wait()
-    silence()
-    await relay.relay()
-    assert not ACTIVITY.silent
+    assert await relay.run() is None
     slow.go_on.set()
     await publishing

@@ -1,13 +1,17 @@
 """The load meter of a service: its answered, refused and unanswered requests, and its full connection pool."""
 
 import time
-from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from shared.concurrency.background import Quiet
+from shared.contracts.frames import LoadFrame
 from shared.postgres import engine as postgres_engine
 from shared.postgres.settings import PostgresSettings
-from shared.process.load_meter import IDLE_S, KEPT_MAX, LoadMeter
+from shared.process.load_meter import KEPT_MAX, QUIET_S, LoadMeter
+from shared.redis.client import Redis
 from tests.support.wait import wait_until
 
 
@@ -39,11 +43,25 @@ def test_one_slow_write_does_not_move_the_p95_and_old_writes_are_forgotten() -> 
     assert (meter.frame().writes, meter.frame().p95_ms) == (0, 0)
 
 
-def test_a_frame_says_when_the_next_one_comes_late(silence: Callable[[], None]) -> None:
-    meter = LoadMeter("orders")
-    assert meter.frame().rests_ms == 0
-    silence()
-    assert meter.frame().rests_ms == 1000 * IDLE_S
+class Published(list[LoadFrame]):
+    """The frames that were published."""
+
+    async def publish(self, _: str, frame: str) -> None:
+        self.append(LoadFrame.model_validate_json(frame))
+
+
+async def test_a_frame_without_news_says_when_the_next_one_comes_late() -> None:
+    meter, published = LoadMeter("orders"), Published()
+    redis, db = cast(Redis, published), cast(postgres_engine.AsyncEngine, SimpleNamespace(pool=None))
+    assert await meter.publish(redis, db) == Quiet(QUIET_S)
+    finish_write(meter, 0.1)
+    assert await meter.publish(redis, db) is None
+    assert [frame.rests_ms for frame in published] == [1000 * QUIET_S, 0]
+    counts = iter([{"streams_open": 0}, {"streams_open": 0}, {"streams_open": 1}])
+    notifier = LoadMeter("notifier")
+    outcomes = [await notifier.publish_presence(redis, lambda: next(counts)) for _ in range(3)]
+    assert outcomes == [None, Quiet(QUIET_S), None]
+    assert [frame.streams_open for frame in published[2:]] == [0, 0, 1]
 
 
 @pytest.mark.parametrize("age_s", [0.1, 3.0])

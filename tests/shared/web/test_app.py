@@ -9,7 +9,6 @@ import pytest
 from fastapi import APIRouter, FastAPI
 from prometheus_client import REGISTRY
 
-from shared.concurrency.background import ACTIVITY
 from shared.contracts.fields import Body
 from shared.errors import problems
 from shared.process.settings import ServiceSettings
@@ -310,22 +309,3 @@ async def test_unknown_methods_and_paths_are_one_metric_series_each(browser, ser
         await browser.get(f"/nothing/{n}")
         assert (await browser.request(f"BREW{n}", f"/nothing/{n}")).status_code == 404
     assert await series() == before
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/lists/1",
-        "/livez",
-        "/readyz",
-        "/version",
-        "/internal/things",
-        "/metrics",
-        "/internal/heartbeats",
-        "/admin/lists/1",
-    ],
-)
-async def test_a_request_wakes_the_loops_of_its_process_and_a_probe_does_not(browser, service, silence, path) -> None:
-    silence()
-    await (service if path.startswith(("/internal", "/metrics")) else browser).get(path)
-    assert ACTIVITY.silent is (path not in {"/lists/1", "/internal/things"})

@@ -9,7 +9,6 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client import REGISTRY
 
-from shared.concurrency.background import ACTIVITY
 from shared.contracts.fields import ServiceMessage
 from shared.errors import problems
 from shared.process.load_meter import LoadMeter
@@ -198,12 +197,3 @@ async def test_a_call_is_measured_and_logged_for_the_request_that_caused_it(here
     finally:
         request_fields.reset(token)
     assert REGISTRY.get_sample_value("onsale_http_request_seconds_count", labels) == before + 1
-
-
-@pytest.mark.parametrize(("path", "silent"), [("/ask", False), ("/heartbeats", True)])
-async def test_a_call_wakes_the_loops_of_its_process_and_a_report_does_not(
-    here: ServiceClient, silence, path: str, silent: bool
-) -> None:
-    silence()
-    await here.call(path, Asked(kind="stock"), Answered)
-    assert ACTIVITY.silent is silent
