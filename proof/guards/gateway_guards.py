@@ -219,6 +219,16 @@ GUARDS = (
         "test_polls_of_a_long_line_stay_within_the_budget_and_the_liveness_window",
     ),
     Guard(
+        "In a long line who may be called soon polls the status",
+        f"{LINE}/snapshot.py", "if not self._is_long or position <= self.near_places:", "if not self._is_long:",
+        "test_in_a_long_line_fans_who_are_not_near_the_head_read_the_public_line_and_are_heard_of_rarely",
+    ),
+    Guard(
+        "Heartbeats of a long line are spread",
+        f"{LINE}/snapshot.py", "_spread(self._heartbeat_ms, join_seq, share=5)", "self._heartbeat_ms",
+        "test_heartbeats_of_a_long_line_are_spread",
+    ),
+    Guard(
         "Before the draw nobody has a position",
         f"{LINE}/snapshot.py", '        if self.lottery is not None and self.lottery.stage != "drawn":\n            return None\n        drawn', "        drawn",
         "test_before_the_draw_no_fan_has_a_position",

@@ -30,6 +30,11 @@ SCRIPTS = (
         AMOUNTS,
     ),
     Guard(
+        "A page whose place is near the head asks for its own status",
+        CLIENT, "  if (position <= line.near_places) return null;\n", "",
+        "test_a_page_asks_for_its_status_where_the_public_line_does_not_tell_it",
+    ),
+    Guard(
         "A lost answer is no lost order: it is sent again",
         CLIENT, "return this.unknown || this.slug", "return this.slug",
         AGAIN,
