@@ -30,6 +30,7 @@ from onsale.client.problem import Problem
 CALLED, LOST, OVER = {"ready", "admitted"}, {"completed", "expired", "left"}, {"sold_out", "closed"}
 ENDED = {"confirmed", "cancelled", "expired", "review", "refunded", "partially_refunded"}
 FOREVER_S = float("inf")
+FIRST_READ_S = 4.0
 HOLDS_MAX, NOT_WRITTEN = 3, "hold-expired"
 
 
@@ -131,13 +132,16 @@ class Fan:
             return
 
     async def _follow_line(self, place: StatusAnswer, seconds: float) -> None:
-        """Reads the public line until the place is near its head, or for so many seconds at most."""
-        until_s = time.monotonic() + seconds * _sooner()
+        """Reads the public line until the place is near its head, or for so many seconds at most. A cache may have an
+        older line than the status was made of, so it is not read at once.
+        """
+        until_s, pause_s = time.monotonic() + seconds * _sooner(), FIRST_READ_S
         while (left_s := until_s - time.monotonic()) > 0:
+            await asyncio.sleep(min(left_s, pause_s * _sooner()))
             line = await self.client.line(self.event_id)
             if line["state"] in OVER or _is_near(place, line, self.lane or 0):
                 return
-            await asyncio.sleep(min(left_s, line["poll_after_ms"] / 1000 * _sooner()))
+            pause_s = line["poll_after_ms"] / 1000
 
     async def claim(self) -> PassAnswer:
         """Turns the call into the pass to buy with. Each claim answers the same pass."""

@@ -251,7 +251,7 @@ export class Fan extends Place {
           await rest(Infinity);
           continue;
         }
-        for (let nextMs = 0; ; ) {
+        for (let nextMs = ASK_EVERY_MS * jitter(); ; ) { // a cache may have an older line than this status was made of
           await rest(nextMs);
           if (called || Date.now() >= untilMs) break;
           signal?.throwIfAborted();

@@ -1,5 +1,6 @@
 """`Fan`: each step uses what the one before was given, and an order is seen through to its end."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -7,6 +8,7 @@ import httpx
 import pytest
 
 from onsale.client import Client, Fan, NotCalled, Problem
+from onsale.client import fan as fan_module
 from onsale.client.fan import Pace, Paying
 from onsale.client.fan_documents import CustomerDetails, OrderAccepted, Payment
 
@@ -85,6 +87,12 @@ def line(head_seq: int, **more: Any) -> dict[str, Any]:
             **more}  # fmt: skip
 
 
+@pytest.fixture
+def reads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fan_module, "FIRST_READ_S", 0.0)
+
+
+@pytest.mark.usefixtures("reads_at_once")
 async def test_a_fan_far_back_reads_the_public_line_until_the_place_is_near_the_head() -> None:
     far = place("waiting") | {"heartbeat_after_ms": 60_000}
     suite = Suite(queue=[JOINED, line(1), line(3), line(4), line(5)], status=[far, place("ready")], **{"pass": [PASS]})
@@ -100,6 +108,7 @@ async def test_a_fan_far_back_reads_the_public_line_until_the_place_is_near_the_
     [line(1, heartbeat_after_ms=None), line(1, state="sold_out"), line(1, lottery="drawn"),
      line(6)],
 )  # fmt: skip
+@pytest.mark.usefixtures("reads_at_once")
 async def test_a_fan_asks_for_the_status_again_when_the_line_does_not_tell_it(read: dict[str, Any]) -> None:
     far = place("waiting") | {"heartbeat_after_ms": 60_000}
     suite = Suite(queue=[JOINED, read], status=[far, place("ready")], **{"pass": [PASS]})
@@ -107,6 +116,20 @@ async def test_a_fan_asks_for_the_status_again_when_the_line_does_not_tell_it(re
     fan.pace = Pace()
     await fan.come_in()
     assert (suite.times("GET queue"), suite.times("GET status")) == (1, 2)
+
+
+async def test_a_cache_that_lags_behind_the_status_makes_no_fan_ask_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fan_module, "FIRST_READ_S", 0.05)
+    suite = Suite(queue=[JOINED, line(6)], status=[place("waiting") | {"heartbeat_after_ms": 60_000}])
+    fan = suite.fan()
+    fan.pace = Pace()
+    await fan.join()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await fan.wait()
+    assert suite.times("GET status") <= 0.3 / (0.05 * 0.8) + 2
 
 
 async def test_a_hold_that_came_too_late_is_asked_for_with_another_key() -> None:
