@@ -14,6 +14,8 @@ from bench.harness.measurement import Effort, Finding, Measurement
 from bench.harness.rounds import bare_per_cpu_s, one_round
 from bench.harness.testbed import Testbed, testbed
 from bench.journey.journey import journey
+from bench.journey.peer import peer
+from bench.journey.replay import replay
 from bench.line.admissions import admissions
 from bench.line.designs import designs
 from bench.line.joins import joins
@@ -24,6 +26,7 @@ from bench.line.status import status
 from bench.orders.checkout import checkout
 from bench.orders.order_cost import order_cost
 from bench.orders.orders import orders, orders_rush
+from bench.orders.slow_provider import slow_provider
 from bench.pages.hall_map import hall_map
 from bench.pages.page_load import page_load
 from bench.record import excerpts, front, machine, report, results
@@ -42,9 +45,9 @@ from bench.streams.soak import soak
 from bench.streams.streams import streams
 
 MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
-    "journey": journey, "checkout": checkout, "joins": joins, "status": status, "admissions": admissions,
-    "reservations": reservations, "orders": orders, "orders_rush": orders_rush, "order_cost": order_cost,
-    "refill": refill, "memory": memory, "growth": growth,
+    "journey": journey, "replay": replay, "peer": peer, "checkout": checkout, "joins": joins, "status": status,
+    "admissions": admissions, "reservations": reservations, "orders": orders, "orders_rush": orders_rush,
+    "order_cost": order_cost, "slow_provider": slow_provider, "refill": refill, "memory": memory, "growth": growth,
     "designs": designs, "stock": stock, "last_tickets": last_tickets, "endings": endings, "isolation": isolation,
     "reopen": reopen, "streams": streams, "processes": processes, "clustered": clustered, "soak": soak,
     "map": hall_map, "pages": page_load, "sale_log": sale_log,

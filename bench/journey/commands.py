@@ -21,6 +21,7 @@ from onsale.local.process import Child
 from onsale.simulate.books import wrong_books
 from tests.support.wait import wait_until
 
+ROOT = Path(__file__).parents[2]
 SAMPLER = Path(__file__).parent / "sampler"
 SAMPLES_S, POLL_S = 10.0, 0.05
 PARTS = (("onsale.sandbox", "sandbox"), ("postgres", "PostgreSQL"), ("valkey", "Valkey"), ("redis-server", "Valkey"))
@@ -28,15 +29,17 @@ SUITE = "suite"
 
 
 @dataclass(frozen=True)
-class Crowd:
-    """Who comes where: the options of `onsale simulate`."""
+class Visitors:
+    """Who comes to which event: the program that plays the fans, and its options."""
 
     event_id: str
-    fans: int
-    arrive_over_s: float
+    program: str
+    options: tuple[str, ...]
 
-    def options(self) -> list[str]:
-        return ["--event-id", self.event_id, "--fans", str(self.fans), "--arrive-over", f"{self.arrive_over_s:g}"]
+    @classmethod
+    def simulated(cls, event_id: str, *, fans: int, arrive_over_s: float) -> "Visitors":
+        """Those of `onsale simulate`."""
+        return cls(event_id, "onsale", ("simulate", "--fans", str(fans), "--arrive-over", f"{arrive_over_s:g}"))
 
 
 @dataclass(frozen=True)
@@ -62,19 +65,21 @@ class DemoSuite:
     def _pid(self) -> int:
         return self._child._supervisor.pid
 
-    async def visit(self, crowd: Crowd, *, history: bool = False) -> Journey:
+    async def visit(self, visitors: Visitors, *, history: bool = False) -> Journey:
         """Sends the crowd; with `history` it records what each fan was told. Raises `CheckFailed`."""
         result = self._data_dir / "crowd.json"
-        command = ["onsale", "simulate", *crowd.options(), "--data-dir", str(self._data_dir), "--json", str(result)]
+        options = ["--event-id", visitors.event_id, "--url", self.url, "--json", str(result)]
         before = cpu_s_by(self._pid, part_of)
         sent = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", *command, *(["--history", str(self._told)] if history else []),
-            env=environment_without_ours(), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+            sys.executable, "-P", "-m", visitors.program, *visitors.options, *options,
+            *(["--history", str(self._told)] if history else []),
+            env={**environment_without_ours(), "PYTHONPATH": str(ROOT)},
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
         output, _ = await sent.communicate()
         after = cpu_s_by(self._pid, part_of)
         if not result.exists():
-            raise CheckFailed(f"onsale simulate: {output.decode()[-500:]}")
+            raise CheckFailed(f"{visitors.program}: {output.decode()[-500:]}")
         found = orjson.loads(result.read_bytes())
         spent = {part: after[part] - before[part] for part in after}
         return Journey(found, {**spent, "crowd": found["cpu_s"]})

@@ -17,9 +17,9 @@ from bench.harness.measurement import (
 )
 from bench.harness.rounds import bare_per_cpu_s
 from bench.harness.testbed import Testbed
-from bench.journey.commands import SUITE, Crowd, Journey, demo_suite
+from bench.journey.commands import SUITE, Journey, Visitors, demo_suite
 
-README_CROWD, QUICK_CROWD = Crowd("flash-2026", 2_000, 5.0), Crowd("flash-2026", 40, 1.0)
+EVENT_ID, FANS, ARRIVE_OVER_S, QUICK_FANS, QUICK_S = "flash-2026", 2_000, 5.0, 40, 1.0
 PER_S, P95_MS = (180, 300), (600, 250)
 ALL_MS, SUITE_MS, POSTGRES_MS = (10.0, 7.0), 5.0, 1.3
 LABELS_MAX = 20
@@ -37,13 +37,12 @@ CALLS = {
 
 def journey() -> Finding:
     """The finding, before it is measured."""
-    crowd = README_CROWD
     return Finding(
         key="J",
         title="whole journeys: README's two commands",
         settings=[
             "`onsale up --demo` in an empty data directory, then `onsale simulate --event-id "
-            f"{crowd.event_id} --fans {crowd.fans} --arrive-over {crowd.arrive_over_s:g}`, as README has them: the "
+            f"{EVENT_ID} --fans {FANS} --arrive-over {ARRIVE_OVER_S:g}`, as README has them: the "
             "suite, PostgreSQL, Valkey, the payment sandbox and the crowd share the machine, nothing is tuned. Each "
             "round begins with another empty directory; figures are medians of the rounds.",
             "Times are the crowd's: each attempt of a call from when the fan wanted it, waiting for a connection "
@@ -60,19 +59,20 @@ def journey() -> Finding:
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:
     """Runs the commands several times, and once with samples."""
-    crowd, runs = QUICK_CROWD if effort.quick else README_CROWD, list[Journey]()
+    fans, arrive_over_s = (QUICK_FANS, QUICK_S) if effort.quick else (FANS, ARRIVE_OVER_S)
+    visitors, runs = Visitors.simulated(EVENT_ID, fans=fans, arrive_over_s=arrive_over_s), list[Journey]()
     bare = await bare_per_cpu_s(testbed, effort)
     for number in range(1, effort.rounds + 1):
         async with demo_suite(testbed.data_dir / f"journey-{number}") as suite:
-            runs.append(await suite.visit(crowd))
-            await suite.check_books(crowd.event_id)
+            runs.append(await suite.visit(visitors))
+            await suite.check_books(EVENT_ID)
     async with demo_suite(testbed.data_dir / "journey-sampled", sampled=True) as suite:
         async with suite.sampled() as samples:
-            observed = await suite.visit(crowd, history=True)
-        await suite.check_books(crowd.event_id)
+            observed = await suite.visit(visitors, history=True)
+        await suite.check_books(EVENT_ID)
     for each in (*runs, observed):
         require_guarantees(each)
-    return figures(runs, samples, crowd.fans, bare)
+    return figures(runs, samples, fans, bare)
 
 
 def require_guarantees(run: Journey) -> None:

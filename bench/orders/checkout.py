@@ -82,7 +82,7 @@ def checkout() -> Finding:
 async def find(testbed: Testbed, effort: Effort) -> Figures:
     """Measures all designs alternately, then ours at a slower pace."""
     designs = [
-        Design("ours", _serve_ours, 'orders."order"', 2),
+        Design("ours", serve_with_provider, 'orders."order"', 2),
         Design("textbook, in the request, httpx", partial(_serve_textbook, client="httpx"), "textbook.orders", 2),
         Design("textbook, in the request, aiohttp", partial(_serve_textbook, client="aiohttp"), "textbook.orders", 2),
     ]
@@ -93,7 +93,7 @@ async def find(testbed: Testbed, effort: Effort) -> Figures:
                 design.rounds.append(await _round(trial, design, count, effort.connections))
     mine, *rivals = designs
     best = min(rivals, key=lambda rival: rival.cost_us)
-    paced = Design(f"ours, fans at {PACED_SHARE:.0%} of that", _serve_ours, 'orders."order"', 2)
+    paced = Design(f"ours, fans at {PACED_SHARE:.0%} of that", serve_with_provider, 'orders."order"', 2)
     async with testbed.trial() as trial:
         pause_s = effort.connections / (PACED_SHARE * mine.per_second)
         paced.rounds.append(await _round(trial, paced, count, effort.connections, pause_s=pause_s))
@@ -136,6 +136,11 @@ async def until_confirmed(trial: Trial, name: str, table: str, result: LoadResul
     """Waits until every answered order is confirmed, and charged once. Raises `CheckFailed`."""
     if result.statuses != {202: count} or result.broken:
         raise CheckFailed(f"{name}: {dict(result.statuses)}, {result.broken} broken, e.g. {result.refused[:1]}")
+    await until_charged(trial, name, table, count)
+
+
+async def until_charged(trial: Trial, name: str, table: str, count: int) -> None:
+    """Waits until so many orders are confirmed. Raises `CheckFailed` unless each was charged once."""
 
     async def all_are_confirmed() -> bool:
         return await trial.count(f"SELECT count(*) FROM {table} WHERE status = 'confirmed'") >= count
@@ -147,12 +152,12 @@ async def until_confirmed(trial: Trial, name: str, table: str, result: LoadResul
         raise CheckFailed(f"{name}: {charges} charges for {count} orders")
 
 
-async def sandbox(trial: Trial, webhook_url: str | None) -> str:
-    """The payment provider, which reports to `webhook_url`; its address."""
+async def sandbox(trial: Trial, webhook_url: str | None, *, latency_s: float = PROVIDER_S) -> str:
+    """The payment provider, which takes so long for a charge and reports to `webhook_url`; its address."""
     port = free_port()
     options = ["--webhook-url", webhook_url] if webhook_url else []
     environment = {
-        "ONSALE_SANDBOX_LATENCY_S": str(PROVIDER_S),
+        "ONSALE_SANDBOX_LATENCY_S": str(latency_s),
         "ONSALE_SANDBOX_WEBHOOK_SECRET": b64(next(iter(development_keys("sandbox-webhook").keys.values()))),
     }
     command = ["onsale.sandbox", "--port", str(port), *options]
@@ -160,9 +165,10 @@ async def sandbox(trial: Trial, webhook_url: str | None) -> str:
     return f"http://{HOST}:{port}"
 
 
-async def _serve_ours(trial: Trial, count: int) -> int:
+async def serve_with_provider(trial: Trial, count: int, *, latency_s: float = PROVIDER_S) -> int:
+    """Ours, with a provider that takes so long; the port of orders."""
     orders_port = free_port()
-    sandbox_url = await sandbox(trial, f"http://{HOST}:{orders_port}/webhooks/sandbox")
+    sandbox_url = await sandbox(trial, f"http://{HOST}:{orders_port}/webhooks/sandbox", latency_s=latency_s)
     settings = {"ONSALE_SANDBOX_URL": sandbox_url}
     ports = await serve_ours(trial, held=count, settings=settings, fixed={"orders": orders_port})
     return ports["orders"]

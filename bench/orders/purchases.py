@@ -83,11 +83,12 @@ def _reservation_id(number: int) -> str:
 
 
 async def serve_ours(
-    trial: Trial, *, held: int, settings: Mapping[str, str], fixed: Mapping[Service, int] | None = None
-) -> dict[Service, int]:
+    trial: Trial, *, held: int, settings: Mapping[str, str], fixed: Mapping[Service, int] | None = None,
+    programs: Mapping[Service, str] | None = None,
+) -> dict[Service, int]:  # fmt: skip
     """Inventory and orders, a process each, with `held` reservations waiting for payment."""
     await hold_beforehand(trial, held)
-    return await serve_held(trial, held=held, settings=settings, fixed=fixed)
+    return await serve_held(trial, held=held, settings=settings, fixed=fixed, programs=programs)
 
 
 async def hold_beforehand(trial: Trial, held: int) -> None:
@@ -100,10 +101,11 @@ async def hold_beforehand(trial: Trial, held: int) -> None:
 
 
 async def serve_held(
-    trial: Trial, *, held: int, settings: Mapping[str, str], fixed: Mapping[Service, int] | None = None
-) -> dict[Service, int]:
+    trial: Trial, *, held: int, settings: Mapping[str, str], fixed: Mapping[Service, int] | None = None,
+    programs: Mapping[Service, str] | None = None,
+) -> dict[Service, int]:  # fmt: skip
     """Inventory and orders, once Redis has all holds."""
-    ports = await system.serve(trial, ("inventory", "orders"), settings, fixed)
+    ports = await system.serve(trial, ("inventory", "orders"), settings, fixed, programs)
 
     def are_known(shown: Any) -> bool:
         return sum(section["held_seats"] for section in shown["sections"]) == held * TICKETS

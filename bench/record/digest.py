@@ -24,6 +24,8 @@ _MAP = (
 )  # fmt: skip
 CODE: Mapping[str, Sequence[str]] = {
     "journey": (*EVERY_SERVICE, "onsale", "bench/journey"),
+    "replay": (*EVERY_SERVICE, "onsale", "bench/journey"),
+    "peer": (*EVERY_SERVICE, "onsale", "bench/journey"),
     "joins": (*_LINE, "bench/line/joins.py", "bench/baselines/textbook_joins.py"),
     "sale_log": (*_LINE, "bench/line/sale_log.py", "bench/line/joins.py"),
     "status": (*_LINE, "bench/line/status.py", "bench/baselines/bare.py"),
@@ -33,6 +35,7 @@ CODE: Mapping[str, Sequence[str]] = {
     "orders_rush": (*_STOCK, *_ORDERS, "bench/orders", "bench/baselines/textbook_orders.py"),
     "order_cost": (*_ORDERS, "bench/orders"),
     "checkout": (*_STOCK, *_ORDERS, "bench/orders", "bench/baselines/textbook_orders.py", "onsale/sandbox"),
+    "slow_provider": (*_STOCK, *_ORDERS, "bench/orders", "onsale/sandbox"),
     "refill": ("services/queue", "bench/line/refill.py"),
     "memory": ("services/queue", "bench/line/memory.py"),
     "growth": (*EVERY_SERVICE, "bench/scale/growth.py", "bench/scale/growth_line.py", "bench/scale/growth_stock.py"),

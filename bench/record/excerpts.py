@@ -5,7 +5,8 @@ and is compared by a test: so one claim has one figure.
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.record import results
+from bench.harness.measurement import Claim
+from bench.record import report, results
 from bench.record.page_blocks import Block
 
 ROOT = Path(__file__).parents[2]
@@ -34,8 +35,34 @@ class Excerpt:
         return "\n".join([head, rule, *kept, "", f"Measured {result.date} (`python -m bench {self.record}`)."])
 
 
-BENCHMARKS = "docs/explain/benchmarks.md"
-EXCERPTS = (
+@dataclass(frozen=True)
+class Claims:
+    """Claims of several records, each by its record and how it begins, as one table."""
+
+    page: str
+    name: str
+    wanted: tuple[tuple[str, str], ...]
+
+    @property
+    def block(self) -> Block:
+        return Block(self.name, "`make bench`")
+
+    def content(self, folder: Path) -> str:
+        """The table, and of when it is. Raises `LookupError` if a record has no such claim."""
+        found, dates = list[Claim](), set[str]()
+        for record, begin in self.wanted:
+            result = results.read(folder / f"{record}.json")
+            claims = [claim for claim in result.claims if claim.what.startswith(begin)]
+            if not claims:
+                raise LookupError(f"{record} has no claim that begins with {begin}")
+            found += claims
+            dates.add(result.date)
+        measured = f"Measured {min(dates)}" + (f" to {max(dates)}." if len(dates) > 1 else ".")
+        return f"{report.summary(found)}\n\n{measured}"
+
+
+BENCHMARKS, SPEED = "docs/explain/benchmarks.md", "docs/explain/speed.md"
+EXCERPTS: tuple[Excerpt | Claims, ...] = (
     Excerpt(BENCHMARKS, "the journey", "journey", ("call |", "process |")),
     Excerpt(BENCHMARKS, "the journey inside", "journey", ("in the suite |",)),
     Excerpt(BENCHMARKS, "designs of a line", "designs", ("1,000,000 |",)),
@@ -43,6 +70,22 @@ EXCERPTS = (
         BENCHMARKS, "designs of stock", "stock", ("as it is | 1 | 1 |", "as it is | 1 | 1,000 |", "as it is | 50 |")
     ),
     Excerpt(BENCHMARKS, "designs of an expiry", "endings"),
+    Excerpt(SPEED, "a slow provider", "slow_provider"),
+    Claims(SPEED, "whole journeys", (("journey", "J "),)),
+    Excerpt(SPEED, "what an order costs", "order_cost"),
+    Excerpt(SPEED, "what listeners cost", "streams", ("15,000 |", "50,000 |")),
+    Claims(
+        SPEED,
+        "single operations",
+        (
+            ("joins", "P1 "),
+            ("status", "P2 "),
+            ("reservations", "P4 "),
+            ("orders", "P5 "),
+            ("checkout", "P0 "),
+            ("checkout", "confirmed, p95"),
+        ),
+    ),
     Excerpt("docs/operate/streams.md", "what a listener costs", "streams", ("15,000 |", "50,000 |")),
     Excerpt("docs/operate/monitoring.md", "what lines cost", "sale_log"),
     Excerpt("docs/use/hall.md", "the map in a browser", "map"),

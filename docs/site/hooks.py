@@ -25,7 +25,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "limits", "recovery", "glossary", "licences",
     ),
     "develop": ("guards",),
-    "explain": ("architecture", "journey", "models", "benchmarks"),
+    "explain": ("architecture", "journey", "models", "speed", "benchmarks"),
 }  # fmt: skip
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\.?/[^)#\s]+)(#[^)]*)?\)")
 

@@ -165,8 +165,12 @@ class Crowd:
             watches = number * self._streams % self._fans < self._streams  # spread evenly over the crowd
             seed = rng.getrandbits(64)
             visit = Visit(event, browser, self.observations, seed=seed, watches=watches, profile=self._profile)
-            lives.append(visit.live(arrive_after_s=rng.uniform(0, self._arrive_over_s)))
+            lives.append(visit.live(arrive_after_s=self.arrives_after_s(number, rng)))
         return lives
+
+    def arrives_after_s(self, number: int, rng: random.Random) -> float:
+        """When the fan of this number comes: at a random moment."""
+        return rng.uniform(0, self._arrive_over_s)
 
     def result(self) -> dict[str, Any]:
         counts = self.observations

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from bench.harness.measurement import BARE_PER_CPU_S, CheckFailed
+from bench.journey import arrivals, replay
 from bench.journey.commands import Journey, part_of
 from bench.journey.journey import CALLS, figures, refusals, require_guarantees
 from bench.journey.sampler.sitecustomize import label_of, template
@@ -105,3 +107,32 @@ def test_a_sample_is_counted_for_its_request_else_for_the_first_frame_of_a_servi
     runner = ("/lib/asyncio/runners.py", "run()")
     assert label_of(stack(service, runner)) == "event loop", "whatever called the runner is no work"
     assert label_of(stack(service, runner, store)) == "queue/store/store read"
+
+
+# -- the replayed sale -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("times", [1, 10])
+def test_the_arrivals_have_the_totals_that_were_published(times: int) -> None:
+    seconds, came = arrivals.by_second(times), arrivals.moments(times)
+    assert (sum(seconds), len(seconds), max(seconds)) == (967 * times, 17, 134 * times)
+    assert max(sum(seconds[n : n + 6]) for n in range(12)) == 718 * times
+    assert Counter(map(int, came)) == dict(enumerate(seconds))
+    assert came == sorted(came) == arrivals.moments(times), "always alike"
+    assert arrivals.tickets(times) == sum(seconds[:13])
+
+
+def test_a_replay_counts_errors_and_its_slowest_call() -> None:
+    crowd: dict[str, Any] = {
+        "fans": 967, "seconds": 20.0, "tickets_sold": 876, "capacity": 876,
+        "calls_ms": {
+            "join": {"n": 967, "p50": 5.0, "p95": 9.0, "p99": 20.0, "answers": {"201": 967}},
+            "hold": {"n": 967, "p50": 5.0, "p95": 9.0, "p99": 400.0, "answers": {"201": 876, "409": 91}},
+        },
+    }  # fmt: skip
+    kept = replay.claim(crowd, 1)
+    assert (kept.ours, kept.ratio) == ("0 × 5xx; slowest call, hold, p99 400 ms", "met")
+    crowd["calls_ms"]["hold"]["answers"] = {"201": 876, "0": 1, "503": 2}
+    failed = replay.claim(crowd, 10)
+    assert (failed.ours.partition(";")[0], failed.ratio) == ("3 × 5xx", "missed")
+    assert replay.call_rows(crowd, 10)[0] == ("10 ×", "hold", "967", "5", "9", "400", "1 × 0, 876 × 201, 2 × 503")

@@ -117,6 +117,8 @@ def test_parts_of_records_stand_in_pages_as_in_the_latest_record() -> None:
         assert page == each.block.replaced(page, each.content(BENCH_DIR / "results")), each.name
     with pytest.raises(LookupError, match="streams has no row"):
         excerpts.Excerpt("page", "name", "streams", ("7 listeners",)).content(BENCH_DIR / "results")
+    with pytest.raises(LookupError, match="joins has no claim"):
+        excerpts.Claims("page", "name", (("joins", "P0 "),)).content(BENCH_DIR / "results")
 
 
 def test_options_choose_measurements(capsys: pytest.CaptureFixture[str]) -> None:
