@@ -21,7 +21,8 @@ from typing import Any, get_args
 import uvloop
 
 from bench.harness.load import Answer, AnswerReader
-from bench.night.fan import Call, Fan, Life, Listen, Pause, Pool, Sale, WaitEnd
+from bench.night.fan import Call, Fan, Life, Listen, Pause, Pool, ReadLine, Sale, WaitEnd
+from bench.night.public_line import PublicLine, Reader
 from bench.night.record import Record
 from bench.night.streams import StreamProcesses
 from onsale.local.ports import HOST
@@ -128,9 +129,10 @@ class Crowd:
         self._present = plan.fans
         self._everybody_home = asyncio.Event()
         self._pools = {pool: ConnectionPool(self, pool, plan.ports[pool], CONNECTIONS[pool]) for pool in get_args(Pool)}
-        self._timers: list[tuple[float, int, Life]] = []
+        self._timers: list[tuple[float, int, Life | Reader, Any]] = []
         self._numbers = itertools.count()
         self._watching: dict[int, Life] = {}
+        self._line = PublicLine(plan.sale, self._go_on_later)
         self._streams = StreamProcesses(plan.notifier_ports, self._wait_ended)
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -141,7 +143,8 @@ class Crowd:
         lives = [Fan(plan.sale, record, watches=self._watches(n)).life() for n in range(plan.fans)]
         record.began_s = time.monotonic()
         each_s = plan.arrive_over_s / plan.fans  # already in order, as a heap wants it
-        self._timers = [(record.began_s + n * each_s, next(self._numbers), life) for n, life in enumerate(lives)]
+        self._timers = [(record.began_s + n * each_s, next(self._numbers), life, None) for n, life in enumerate(lives)]
+        self.go_on(self._line.refresh(), None, record.began_s)
         helpers = [asyncio.create_task(work()) for work in (self._wake, self._tell)]
         try:
             async with asyncio.timeout(plan.seconds_max):
@@ -172,11 +175,16 @@ class Crowd:
             case Call():
                 self._pools[step.pool].send(step, life, at_s)
             case Pause():
-                heapq.heappush(self._timers, (at_s + step.seconds, next(self._numbers), life))
+                heapq.heappush(self._timers, (at_s + step.seconds, next(self._numbers), life, None))
+            case ReadLine():
+                self._line.add(step, life)
             case Listen():
                 number = next(self._numbers)
                 self._watching[number] = life
                 self._streams.open(number, step)
+
+    def _go_on_later(self, reader: Reader, came: Any, seconds: float) -> None:
+        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._numbers), reader, came))
 
     def background(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -202,9 +210,15 @@ class Crowd:
         while True:
             now_s = time.monotonic()
             while timers and timers[0][0] <= now_s:
-                due_s, _, life = heapq.heappop(timers)
+                due_s, _, waiting, came = heapq.heappop(timers)
+                if isinstance(waiting, Reader):
+                    waiting.life, life = None, waiting.life
+                    if life is None:
+                        continue  # it went on before
+                else:
+                    life = waiting
                 late_ms.append((time.monotonic() - due_s) * 1000)
-                self.go_on(life, None, due_s)
+                self.go_on(life, came, due_s)
             await asyncio.sleep(TURN_S)
 
     async def _tell(self) -> None:

@@ -49,7 +49,17 @@ class Listen:
     data: bytes
 
 
-Step = Call | Pause | Listen
+@dataclass(frozen=True, slots=True)
+class ReadLine:
+    """Reads of the public line, which a cache answers, until the fan has to ask: the place comes near the line's
+    head, or `seconds` are over. It is sent None then, or "sold out" once the line says so.
+    """
+
+    join_seq: int
+    seconds: float
+
+
+Step = Call | Pause | Listen | ReadLine
 Life = Generator[Step, Any, Any]
 
 
@@ -114,7 +124,7 @@ class Fan:
         self._token, self._join_seq, self._joined_s = place["queue_token"], place["join_seq"], time.monotonic()
         self._record.joined(self._join_seq)
         if not self._watches:
-            yield Pause(place["poll_after_ms"] / 1000)
+            yield from self._rest(place)
 
     def _wait(self) -> Generator[Step, Any, None]:
         path, watches = f"{self._sale.path}/queue/status", self._watches
@@ -138,7 +148,15 @@ class Fan:
             self._record.check_not_overtaken(self._join_seq, requested_s)
             if place["state"] in OVER:
                 self._go_home_informed()
+            yield from self._rest(place)
+
+    def _rest(self, place: dict[str, Any]) -> Generator[Step, Any, None]:
+        """Until it is time to ask for the status, as the server says."""
+        heartbeat_ms = place.get("heartbeat_after_ms")
+        if not heartbeat_ms:
             yield Pause(place["poll_after_ms"] / 1000)
+        elif (yield ReadLine(self._join_seq, heartbeat_ms / 1000 * random.uniform(0.8, 1.0))) == "sold out":
+            self._go_home_informed()
 
     def _go_home_informed(self) -> NoReturn:
         self._record.informed()

@@ -12,7 +12,8 @@ import pytest
 from bench.harness.load import Answer
 from bench.night.__main__ import parse_options
 from bench.night.crowd import Crowd, Plan
-from bench.night.fan import Call, Fan, Listen, Pause, Pool, Sale
+from bench.night.fan import Call, Fan, Listen, Pause, Pool, ReadLine, Sale
+from bench.night.public_line import PublicLine, Reader
 from bench.night.record import Record
 from bench.night.result import Night, aims_of, call_rows, own_delay_of, page_with
 from bench.night.streams import EACH_MAX, Holder, StreamProcesses, processes_for
@@ -149,12 +150,46 @@ async def test_a_call_counts_from_when_its_fan_wanted_it_not_from_when_the_crowd
 ) -> None:
     crowd, wanted = Crowd(PLAN), list[float]()
     monkeypatch.setattr(crowd._pools["join"], "send", lambda call, life, wanted_s: wanted.append(wanted_s))
-    crowd._timers[:] = [(1.0, 1, Fan(SALE, crowd.record, watches=False).life())]  # due long ago
+    crowd._timers[:] = [(1.0, 1, Fan(SALE, crowd.record, watches=False).life(), None)]  # due long ago
     waking = asyncio.create_task(crowd._wake())
     await wait_until(lambda: bool(wanted))
     waking.cancel()
     assert wanted == [1.0]
     assert crowd.record.late_ms[0] > 0
+
+
+LINE = {"head_seq": 100, "state": "open", "near_places": 50, "heartbeat_after_ms": 360_000, "poll_after_ms": 4_000}
+
+
+def test_a_fan_far_back_reads_the_public_line_until_it_is_near_or_sold_out_and_asks_in_between_as_a_heartbeat() -> None:
+    record = Record()
+    life = Fan(SALE, record, watches=False).life()
+    next(life)
+    far = life.send(Answer(201, JOINED[:-1] + b',"heartbeat_after_ms":100000}'))
+    assert isinstance(far, ReadLine)
+    assert 80 <= far.seconds <= 100
+    later = list[tuple[Reader, object, float]]()
+    line = PublicLine(SALE, lambda *what: later.append(what))
+    nearer, farther = line.add(ReadLine(151, 90.0), life), line.add(ReadLine(400, 90.0), life)
+    assert later == [(nearer, None, 90.0), (farther, None, 90.0)], "heartbeats"
+    line.read(LINE)
+    assert len(later) == 2, "51 places are ahead"
+    line.read({**LINE, "head_seq": 101})
+    assert later[2][:2] == (nearer, None)
+    assert 0 <= later[2][2] <= 4
+    line.read({**LINE, "state": "sold_out"})
+    assert later[3][:2] == (farther, "sold out")
+    with pytest.raises(StopIteration):
+        life.send("sold out")
+    assert record.total("informed") == 1
+
+
+def test_no_fan_reads_the_line_any_more_once_it_is_short() -> None:
+    later = list[tuple[Reader, object, float]]()
+    line = PublicLine(SALE, lambda *what: later.append(what))
+    line.add(ReadLine(10_000, 90.0), Fan(SALE, Record(), watches=False).life())
+    line.read({**LINE, "heartbeat_after_ms": None})
+    assert [came for _, came, _ in later] == [None, None]
 
 
 def test_streams_spread_over_as_many_processes_as_they_need() -> None:
