@@ -16,6 +16,8 @@ DETERMINED = Profile(methods={"ok": 1}, leaves_line=0, leaves_hold=0, repeats_ho
 class ReplayCrowd(Crowd):
     """Fan n comes at the moment n of the sale, and buys if there is a ticket left."""
 
+    connections_max = 4_096  # so that no fan waits for another's
+
     def __init__(self, url: str, event_id: str, *, times: int) -> None:
         self._moments = moments(times)
         super().__init__(

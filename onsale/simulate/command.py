@@ -118,6 +118,8 @@ async def rare_collections() -> AsyncIterator[None]:
 class Crowd:
     """All fans of one simulation, and what they observed."""
 
+    connections_max = CONNECTIONS_MAX
+
     def __init__(
         self, url: str, event_id: str, *, fans: int, arrive_over_s: float, seed: int, streams: int,
         profile: Profile = CALM, history: History | None = None,
@@ -133,7 +135,7 @@ class Crowd:
         from onsale.simulate.streams import CrowdStreams  # slow to import
 
         rng = random.Random(self._seed)  # noqa: S311 - a simulation, not a secret
-        connections = HttpClient(connections_max=CONNECTIONS_MAX)
+        connections = HttpClient(connections_max=self.connections_max)
         async with rare_collections(), connections as http, CrowdStreams(connect_s=PATIENCE_S) as streams:
             browser = Browser(http, streams, self._url, self.calls, rng, history=self._history)
             event = await self._event(browser)
