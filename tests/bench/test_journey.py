@@ -8,11 +8,12 @@ from types import FrameType
 from typing import Any
 
 import pytest
+import yaml
 
 from bench.harness.measurement import BARE_PER_CPU_S, CheckFailed
 from bench.journey import arrivals, replay
 from bench.journey.commands import Journey, part_of
-from bench.journey.journey import CALLS, figures, refusals, require_guarantees
+from bench.journey.journey import CALLS, FANS, figures, refusals, require_guarantees
 from bench.journey.sampler.sitecustomize import label_of, template
 from bench.record.digest import ROOT
 
@@ -60,6 +61,14 @@ def test_a_run_that_breaks_a_guarantee_has_no_figures() -> None:
 def test_refusals_are_answers_that_ask_to_come_again_and_none() -> None:
     answers = {"0": 1, "200": 2, "404": 3, "409": 4, "429": 5, "500": 6, "503": 7}
     assert refusals(answers) == {"0": 1, "429": 5, "500": 6, "503": 7}
+
+
+def test_the_page_says_how_fast_the_event_lets_fans_in() -> None:
+    room = yaml.safe_load((ROOT / "onsale/examples/flash.yaml").read_text())["room"]
+    page = " ".join((ROOT / "docs/explain/benchmarks.md").read_text().split())
+    assert f"at most {room['rate_per_s']} fans a second, after a first {room['burst']} at once" in page
+    seconds = {9: "nine"}[(FANS - room["burst"]) // room["rate_per_s"]]
+    assert f"all {FANS:,} cannot be in before {seconds} seconds are over" in page
 
 
 def test_every_call_is_an_operation_of_the_api_and_its_path_is_recognized() -> None:
