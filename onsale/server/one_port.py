@@ -9,6 +9,7 @@ key. Metrics are those of all processes of the suite.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import ip_address
+from typing import Protocol
 
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,7 +22,6 @@ from shared.security.auth import AdminKeys
 from shared.security.credentials import bearer, header_fields
 from shared.web.answers import JSON, Answer
 from shared.web.fast_routes import Found
-from shared.web.listener import ServiceListener
 from shared.web.problem_answers import document, problem_answer
 
 OPERATIONS = frozenset({"/livez", "/version", "/openapi.json"})
@@ -31,13 +31,20 @@ METRICS_TYPE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 READY_KEPT_S, READY_WITHIN_S = 0.5, 5.0
 
 
+class Begins(Protocol):
+    """A service's listener, as `shared.web.listener` has it."""
+
+    def begin(self, scope: Scope, receive: Receive) -> Found: ...
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
 class OnePort:
     """An ASGI app that routes to the services' public apps. `started` answers what the suite still waits for before it
     is ready, `metrics` those of all its processes in Prometheus' text format.
     """
 
     def __init__(
-        self, services: Mapping[Service, ServiceListener], admin_keys: AdminKeys, *, started: Callable[[], list[str]],
+        self, services: Mapping[Service, Begins], admin_keys: AdminKeys, *, started: Callable[[], list[str]],
         metrics: Callable[[], Awaitable[bytes]],
     ) -> None:  # fmt: skip
         self._services, self._admin_keys = services, admin_keys

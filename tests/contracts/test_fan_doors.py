@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from starlette.datastructures import Headers
-from starlette.requests import Request
 
 from services.gateway.forward_auth.request import OriginalRequest
 from services.gateway.protection.identity import TokenReader
@@ -17,6 +17,7 @@ from services.notifier import api as notifier
 from services.orders.auth import CustomerAuthenticator
 from shared.errors.problems import BadCredential, NoCredential, Problem
 from shared.process.settings import PublicSettings
+from shared.security.credentials import cookies
 from shared.security.token_buckets import FanLimit
 from shared.security.tokens import (
     Keyring,
@@ -29,6 +30,7 @@ from shared.security.tokens import (
     sign_pass,
 )
 from shared.security.user_jwt import user_jwt_reader
+from shared.web.request import Request
 
 EVENT, HOST = "show", "tickets.example"
 Door = Callable[[Request], Awaitable[Any]]
@@ -45,7 +47,12 @@ def place(*, keys: Keyring | None = None, event_id: str = EVENT) -> str:
 
 def request(method: str = "GET", **fields: str) -> Request:
     raw = [(b"host", HOST.encode())] + [(name.encode(), value.encode()) for name, value in fields.items()]
-    return Request({"type": "http", "method": method, "path": "/", "query_string": b"", "headers": raw})
+    scope = {"type": "http", "method": method, "path": "/", "query_string": b"", "headers": raw}
+    return Request(FastAPI(), scope, no_body, body_max_bytes=0)
+
+
+async def no_body() -> Any:
+    raise AssertionError
 
 
 SETTINGS = PublicSettings(secure_cookies=True)
@@ -105,7 +112,9 @@ async def _seats(asked: Request) -> Any:
 
 
 async def _forward_auth(asked: Request) -> Any:
-    original = OriginalRequest(EVENT, "GET", f"https://{HOST}", "/", Headers(scope=asked.scope), asked.cookies)
+    original = OriginalRequest(
+        EVENT, "GET", f"https://{HOST}", "/", Headers(scope=asked.scope), dict(cookies(asked.fields))
+    )
     if not original.passes:
         raise NoCredential
     return [PASSES.read(text, now_s=time.time()) for text in original.passes]

@@ -10,6 +10,7 @@ import yaml
 
 from shared.contracts.event_file import EventFile
 from shared.rules.hall_layout import edge_seats, is_inside
+from shared.web.app import public
 from tests.inventory.conftest import EVENT, Inventory, event_file
 from tests.support.running.suite import problem
 
@@ -141,8 +142,8 @@ def test_each_service_takes_the_largest_hall(service: str) -> None:
     ]  # fmt: skip
     shapes = {section["section_id"]: drawn()["sections"]["A"] for section in sections}
     file = EventFile.model_validate({**event_file(), "sections": sections, "map": drawn() | {"sections": shapes}})
-    _, middleware = importlib.import_module(f"services.{service}.app").create_app().state.fast_routes
-    assert len(file.model_dump_json()) < middleware._body_max_bytes
+    listener = public(importlib.import_module(f"services.{service}.app").create_app())
+    assert len(file.model_dump_json()) < listener._body_max_bytes
 
 
 async def test_a_map_has_at_most_five_hundred_sections(inventory: Inventory) -> None:

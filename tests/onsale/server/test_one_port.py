@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 from httpx import ASGITransport, AsyncClient, Response
 from prometheus_client.parser import text_string_to_metric_families
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from onsale.server.merged_metrics import merged
 from onsale.server.one_port import OnePort
@@ -34,7 +34,7 @@ class Gateway:
 
 async def get(
     path: str, peer: str = LOCAL, headers: Mapping[str, str] = {}, *,
-    gateway: ASGIApp | None = None, waits_for: tuple[str, ...] = (),
+    gateway: Gateway | None = None, waits_for: tuple[str, ...] = (),
 ) -> Response:  # fmt: skip
     async def metrics() -> bytes:
         return b"metrics of all"
