@@ -102,7 +102,7 @@ OPERATOR_GUARDS = (
     ),
     Guard(
         "A call within one process tells nobody the text of a bug",
-        "shared/web/internal_api.py", "            return InternalError()", "            return InternalError(str(raised))",
+        "shared/web/internal_api.py", "                problem = InternalError()", "                problem = InternalError(str(raised))",
         "test_a_problem_is_raised_as_it_is_over_http",
     ),
     Guard(

@@ -116,7 +116,7 @@ class MoneyMachine(RuleBasedStateMachine):
             raise ProcessDied
 
         if dies != "no":
-            checkout.writer.insert = insert_and_die  # type: ignore[assignment]
+            checkout.writer.insert = insert_and_die
         worker._free_slots += in_request
         try:
             answer = await self.manual.post(self.bodies[number], key=key)

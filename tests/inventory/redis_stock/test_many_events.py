@@ -13,7 +13,7 @@ from shared.contracts.event_file import EventFile
 from tests.inventory.conftest import Inventory, event_file
 
 EVENTS = 12
-Run = Callable[[Inventory], Awaitable[None]]
+Run = Callable[[Inventory], Awaitable[object]]
 RUNS: dict[str, Run] = {
     "expiry": lambda inventory: inventory.state.expiry_worker.sweep(),
     "availability": lambda inventory: inventory.state.availability.publish(),
