@@ -2,6 +2,7 @@
 and is compared by a test: so one claim has one figure.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,9 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Excerpt:
-    """Rows of the record's table, by how they begin; all of them if none is named."""
+    """Rows of the record's table, by how they begin; all of them if none is named. Columns without a figure in any of
+    them are left out.
+    """
 
     page: str
     name: str
@@ -32,7 +35,15 @@ class Excerpt:
         kept = [row for row in rows if row.startswith(tuple(f"| {begin}" for begin in self.rows))]
         if not kept:
             raise LookupError(f"{self.record} has no row that begins with {' or '.join(self.rows)}")
-        return "\n".join([head, rule, *kept, "", f"Measured {result.date} (`python -m bench {self.record}`)."])
+        shown = _without_empty_columns([head, rule, *kept])
+        return "\n".join([*shown, "", f"Measured {result.date} (`python -m bench {self.record}`)."])
+
+
+def _without_empty_columns(lines: Sequence[str]) -> list[str]:
+    """The same table; its head and rule are the first two lines."""
+    table = [line.strip("|").split("|") for line in lines]
+    filled = [n for n in range(len(table[0])) if any(row[n].strip() for row in table[2:])]
+    return [f"|{'|'.join(row[n] for n in filled)}|" for row in table]
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,11 @@ def test_parts_of_records_stand_in_pages_as_in_the_latest_record() -> None:
         excerpts.Claims("page", "name", (("joins", "P0 "),)).content(BENCH_DIR / "results")
 
 
+def test_a_part_of_a_record_leaves_out_columns_that_are_empty_in_it() -> None:
+    lines = ["| call | n | µs |", "|---|---:|---:|", "| a |  | 1 |", "| b |  |  |"]
+    assert excerpts._without_empty_columns(lines) == ["| call | µs |", "|---|---:|", "| a | 1 |", "| b |  |"]
+
+
 def test_options_choose_measurements(capsys: pytest.CaptureFixture[str]) -> None:
     assert parse_options([]).names == list(MEASUREMENTS)
     assert parse_options(["joins", "--rounds", "1"]).effort.rounds == 1
