@@ -12,7 +12,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from onsale.server.request_limits import BoundedRequests
-from shared.web.answers import Answer, Later
+from shared.web.answers import WITHOUT_BODY, Answer, Later
 
 STATUS_LINE_START, INTERIM = b"HTTP/1.", b"HTTP/1.1 100 "
 CLOSES = (b"connection", b"close")
@@ -82,9 +82,11 @@ class SingleWriteProtocol(BoundedRequests):
         if cycle is self.cycle and self.parser.should_upgrade():
             cycle.keep_alive = False  # the following bytes may already be of the other protocol
         found = app.begin(cycle.scope, cycle.receive) if hasattr(app, "begin") else app
-        if isinstance(found, Later):
+        if self.flow.write_paused:
+            super()._start_asgi_task(cycle, found)  # it waits until the client has read
+        elif isinstance(found, Later):
             found.future.add_done_callback(lambda ended: self._finish(cycle, found.make(ended)))
-        elif isinstance(found, Answer) and not self.pipeline and not self.flow.write_paused:
+        elif isinstance(found, Answer) and not self.pipeline:
             self._finish(cycle, found)
         else:
             super()._start_asgi_task(cycle, found)
@@ -101,8 +103,9 @@ class SingleWriteProtocol(BoundedRequests):
             cycle.keep_alive = False
         elif not cycle.keep_alive:
             head += b"connection: close\r\n"
-        body = b"" if cycle.scope["method"] == "HEAD" else answer.body
-        self.transport.write(b"%b%bcontent-length: %d\r\n\r\n%b" % (start, head, len(answer.body), body))
+        if answer.status not in WITHOUT_BODY:
+            head += b"content-length: %d\r\n" % len(answer.body)
+        self.transport.write(b"%b%b\r\n%b" % (start, head, b"" if cycle.scope["method"] == "HEAD" else answer.body))
         cycle.response_started = cycle.response_complete = True
         if not cycle.keep_alive:
             self.transport.close()

@@ -19,6 +19,7 @@ JSON: Field = (b"content-type", b"application/json")
 NO_STORE: Field = (b"cache-control", b"no-store")
 COMPRESS_MIN_BYTES, COMPRESS_LEVEL, DOCUMENT_LEVEL = 1_000, 4, 6
 DOCUMENTS_MAX = 2_000
+WITHOUT_BODY = frozenset({204, 304})
 VARY: Field = (b"vary", b"Accept-Encoding")
 GZIP: Field = (b"content-encoding", b"gzip")
 
@@ -31,8 +32,8 @@ class Answer(NamedTuple):
     fields: tuple[Field, ...] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        head = [(b"content-length", b"%d" % len(self.body)), *self.fields]
-        await send({"type": "http.response.start", "status": self.status, "headers": head})
+        length = () if self.status in WITHOUT_BODY else ((b"content-length", b"%d" % len(self.body)),)
+        await send({"type": "http.response.start", "status": self.status, "headers": [*length, *self.fields]})
         await send({"type": "http.response.body", "body": self.body})
 
 

@@ -94,6 +94,8 @@ class Immediate:
     def begin(self, scope: Scope, receive: Receive) -> Found:
         if scope["path"] == "/now":
             return Answer(200, b"now" + scope["query_string"], ((b"x-way", b"now"),))
+        if scope["path"] == "/nothing":
+            return Answer(int(scope["query_string"]))
         return self.later
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -284,3 +286,13 @@ async def test_a_request_to_change_the_protocol_ends_the_connection():
         head, _body = await response(reader)
         assert b"connection: close\r\n" in head
         assert await reader.read() == b""
+
+
+@pytest.mark.parametrize("status", [204, 304])
+async def test_an_answer_that_can_have_no_body_has_no_length(status: int):
+    async with connection(Immediate()) as (reader, writer, _):
+        writer.write(get(f"/nothing?{status}") + get("/now"))
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 %d" % status)
+        assert b"content-length" not in head
+        assert (await response(reader))[1] == b"now"
