@@ -11,6 +11,10 @@ Severity = Literal["critical", "warning", "info"]  # a pager, a chat, a mail onc
 URGENCY: tuple[Severity, ...] = get_args(Severity)
 Group = Literal["line", "stock", "orders", "streams", "engines"]
 CHECKOUT_ROUTES = '{route=~"/events/{event_id}/reservations.*|/orders.*"}'
+CALLED_FANS = (
+    '{method="POST",route=~"/events/{event_id}/queue/pass|/events/{event_id}/reservations|/orders'
+    '|/orders/{reference}/payments"}'
+)
 BUDGET = 0.0001  # of checkout calls may fail: 99.99 % of one sale, not of thirty days
 
 
@@ -70,7 +74,7 @@ ALARMS: tuple[Alarm, ...] = (
         expr="sum by (event_id) (rate(queue_wait_seconds_sum[5m])) / sum by (event_id) (rate(queue_wait_seconds_count[5m])) > 900",
         summary="{{ $labels.event_id }}: fans called now waited {{ $value | humanizeDuration }} on average",
         meaning="Those who are called now have waited more than 15 minutes.",
-        check_first="The admission rate against what was planned, and whether the overload throttle holds it back (`queue_throttle_share`).",
+        check_first="The admission rate against what was planned, and whether the overload guard holds it back (`queue_throttle_share`).",
         do="Raise the rate if checkout has room: `onsale room set EVENT_ID --rate …`. If not, tell fans.",
     ),
     Alarm(
@@ -264,6 +268,14 @@ ALARMS: tuple[Alarm, ...] = (
         meaning="A process does not answer a scrape. Others of its kind go on; the last one of a kind stops its part of the sale.",
         check_first="Its log (`log` in the data directory), its container's state, memory limits.",
         do="It is started again by what supervises it; if not, start it. `docs/reference/recovery.md` says what fans see meanwhile.",
+    ),
+    Alarm(
+        name="CalledFansRefused", group="engines", severity="critical", for_s=0,
+        expr=f"sum by (service, route) (increase(onsale_http_failures_total{CALLED_FANS}[1m])) > 0",
+        summary="{{ $labels.service }}: {{ $value | humanize }} calls of fans who were called failed ({{ $labels.route }})",
+        meaning="Fans whose turn it was asked for their pass, held, ordered or paid, and were answered 5xx. The line should have waited for them: a process refused as its last resort, an engine was away, or there is a bug.",
+        check_first="The answers' status (`onsale_http_request_seconds_count`). 503: `queue_in_progress` against `queue_ceiling`, and the room's `pace` (`onsale room show EVENT_ID`); is the guard on, and is a tenth of the rate more than checkout completes? 500: the log of that service.",
+        do="Lower the admission rate; its floor is a tenth of it. Add an orders or inventory process. Clients repeat by themselves, with the same key: nothing is bought twice.",
     ),
     Alarm(
         name="CheckoutBudgetBurns", group="engines", severity="critical", for_s=0,

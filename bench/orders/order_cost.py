@@ -26,8 +26,8 @@ from shared.contracts.inventory import PaymentStep, Reservation, ReservedItem, S
 from shared.contracts.prices import PriceRules
 from shared.postgres import engine, migrations
 from shared.process.clock_offsets import Clocks
+from shared.process.load import Load
 from shared.runtime.clock import now_ms
-from shared.web.load_shedding import LoadShedder
 
 ORDERS = {1: 1_500, 10: 4_000, 60: 12_000}  # by batch
 QUICK_ORDERS, WARM_UP = 120, 240
@@ -164,7 +164,9 @@ async def _open(trial: Trial) -> AsyncIterator[_Orders]:
             store=store, frames=_NoFrames(), inventory=inventory, providers={"sandbox": provider}, settings=settings,
             shows=shows,
         )  # fmt: skip
-        worker = Worker(store, OrderProcessor(parts), settings, load=LoadShedder(10.0), heartbeat=Heartbeat(3600.0))
+        worker = Worker(
+            store, OrderProcessor(parts), settings, load=Load("orders").purchases, heartbeat=Heartbeat(3600.0)
+        )
         await worker.require_alive()
         writer = OrderWriter(db, worker, store.clocks)
         yield _Orders(writer, worker)

@@ -114,7 +114,7 @@ NUMBERS = (
 CALLS = (
     Guard(
         "Calls keep to the rate",
-        TICK, "local free = math.min(tokens + extra + 1e-6, ", "local free = math.min(1e6, ",
+        TICK, "local free = math.min(at_most + extra + 1e-6, ", "local free = math.min(1e6, ",
         "test_a_rate_of_a_thousand_calls_per_second_is_never_exceeded",
     ),
     Guard(
@@ -183,14 +183,24 @@ CALLS = (
         "test_an_empty_lane_saves_no_calls",
     ),
     Guard(
-        "Several processes lower the rate by one step at a time",
-        f"{QUEUE}/admission/lua/adjust_throttle.lua", "  if now - moved >= tonumber(ARGV[6]) then", "  if true then",
-        "test_two_control_loops_lower_the_rate_by_one_step",
+        "Several processes move the ceiling as one",
+        f"{QUEUE}/admission/lua/adjust_ceiling.lua", "local since = math.min(STEP_MAX_MS, now - (tonumber(room.ceiling_ms) or now)) / 1000", "local since = 1",
+        "test_several_control_loops_move_the_ceiling_as_one",
     ),
     Guard(
-        "The rate has a floor",
-        f"{QUEUE}/admission/lua/adjust_throttle.lua", "math.min(share, math.max(tonumber(ARGV[4]), share * ARGV[5]))", "share * ARGV[5]",
-        "test_overload_lowers_the_rate_within_thirty_seconds_and_its_end_restores_it",
+        "A share of the rate is called whatever checkout says",
+        f"{QUEUE}/admission/lua/in_progress.lua", "math.max(number('ceiling') - in_progress, floor_tokens)", "math.max(number('ceiling') - in_progress, 0)",
+        "test_fans_are_called_at_the_floor_whatever_checkout_says",
+    ),
+    Guard(
+        "No more fans are let in than the ceiling on purchases in progress allows",
+        f"{QUEUE}/admission/lua/in_progress.lua", "if room.ceiling_on ~= '1' then return tokens end", "if true then return tokens end",
+        "test_fans_who_were_just_called_and_work_at_checkout_are_in_progress_and_no_more_are_called",
+    ),
+    Guard(
+        "The ceiling does not fall below what checkout completes",
+        f"{QUEUE}/admission/lua/adjust_ceiling.lua", "math.max(best, fallen)", "fallen",
+        "test_the_ceiling_falls_while_checkout_is_slow_and_rises_while_it_holds_fans_back",
     ),
     Guard(
         "A new rate does not apply to the past",
@@ -303,15 +313,14 @@ CALLS = (
         "test_the_fairness_invariant_finds_shares_that_differ_from_the_weights",
     ),
     Guard(
-        "After overload half of the rate is back in seconds",
-        f"{QUEUE}/admission/lua/adjust_throttle.lua", "if share < safe then", "if false then",
-        "test_half_the_rate_is_back_in_seconds_and_the_rest_slowly",
+        "After overload half of the ceiling is back in seconds",
+        f"{QUEUE}/admission/lua/adjust_ceiling.lua", "    if slower < 0.5 then", "    if false then",
+        "test_the_ceiling_falls_while_checkout_is_slow_and_rises_while_it_holds_fans_back",
     ),
     Guard(
-        "A service that is silent lowers no rate for long",
-        f"{QUEUE}/admission/overload.py", "TTLCache(PROCESSES_MAX, FRAME_STALE_S, timer=clock)",
-        "TTLCache(PROCESSES_MAX, 1e9, timer=clock)",
-        "test_a_stale_load_frame_does_not_lower_the_rate",
+        "A service that has gone silent leaves the floor",
+        f"{QUEUE}/admission/ceiling.py", "            if not shown and service in self._known:", "            if False:",
+        "test_a_service_that_has_gone_silent_leaves_the_floor_and_one_never_heard_of_everything",
     ),
     Guard(
         "Autotune waits before its next change",

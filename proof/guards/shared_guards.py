@@ -330,19 +330,29 @@ OTHER_GUARDS = (
     ),
     Guard(
         "A process with too much to do refuses newcomers at once",
-        "shared/web/load_shedding.py", "        if to_do >= min(max(LEAST_MAX, self._per_s * self._within_s), CROWD_MAX):",
+        "shared/process/load.py", "        if to_do >= min(max(LEAST_MAX, self._per_s * within_s), CROWD_MAX):",
         "        if False:",
         "test_as_many_wait_as_are_answered_in_a_moment",
     ),
     Guard(
         "Operators, providers and probes are never refused for load",
-        "shared/web/listener.py", ' and not request.scope["path"].startswith(NEVER_REFUSED):', ":",
+        "shared/process/load.py", "        if path.startswith(NOT_FANS):", "        if False:",
         "test_a_refusal_is_a_problem_that_says_when_to_come_again_and_the_line_learns_of_it",
     ),
     Guard(
         "No more is accepted than is completed in the background",
-        "shared/web/load_shedding.py", "            self.background.check(coming=self.writes.in_flight)", "            pass",
-        "test_who_writes_is_refused_while_too_much_is_left_to_be_done_in_the_background",
+        "shared/process/load.py", "        self.done += self._background is _nothing", "        self.done += 1",
+        "test_who_buys_is_refused_while_more_is_accepted_than_completed",
+    ),
+    Guard(
+        "Who has a credential is refused after those without",
+        "shared/process/load.py", "WITHIN_S if _has_credential(scope) else NEWCOMERS_WITHIN_S", "NEWCOMERS_WITHIN_S",
+        "test_who_has_a_credential_is_refused_after_those_without",
+    ),
+    Guard(
+        "Nobody is refused for orders that a provider held up",
+        "shared/process/load.py", "max(0, self._working + waiting - held_up)", "(self._working + waiting)",
+        "test_nobody_is_refused_for_what_a_provider_has_held_up",
     ),
     Guard(
         "Every queue has an end",

@@ -27,7 +27,7 @@ from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.postgres import engine as postgres_engine
 from shared.postgres.schema_version import SchemaCheck
-from shared.process.load_meter import LOAD_S, LoadMeter
+from shared.process.load import LOAD_S, Load
 from shared.redis import client as redis_client
 from shared.web.app import create_service
 
@@ -87,8 +87,8 @@ def _start_loops(loops: Loops, state: State, redis: redis_client.Redis) -> None:
     loops.every(TICK_S, state.gathering.sample, name="console.samples")
     loops.every(FORGET_S, state.samples.forget, name="console.samples_forget")
     loops.every(FORGET_S, state.approvals.forget, name="console.approvals_forget")
-    presence = LoadMeter("console")
-    loops.every(LOAD_S, lambda: presence.publish_presence(redis), name="console.load")
+    presence = Load("console")
+    loops.every(LOAD_S, lambda: presence.publish(redis), name="console.load")
 
 
 def _alertmanager(

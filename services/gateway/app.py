@@ -39,7 +39,7 @@ from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import LotteryClient, QueueClient
 from shared.errors.problems import Problem
-from shared.process.load_meter import LOAD_S, LoadMeter
+from shared.process.load import LOAD_S, Load
 from shared.redis.client import Redis, connect
 from shared.rpc import ServiceClient, client
 from shared.security.tokens import PassReader
@@ -81,7 +81,7 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
             loops.keep(revoked_passes.listen, name="gateway.revoked_passes")
             loops.every(POLL_S, revoked_passes.refresh, name="gateway.revoked_passes_refresh")
             loops.keep(state.heartbeats.run, name="gateway.heartbeats")
-            loops.every(LOAD_S, partial(LoadMeter("gateway").publish_presence, redis), name="gateway.load")
+            loops.every(LOAD_S, partial(Load("gateway").publish, redis), name="gateway.load")
             yield
 
     return create_service(

@@ -34,7 +34,7 @@ from shared.postgres import engine as postgres_engine
 from shared.process import clock_offsets
 from shared.process.engine_gauges import REFRESH_S as ENGINES_S
 from shared.process.engine_gauges import refresh_engine_gauges
-from shared.process.load_meter import LOAD_S, LoadMeter
+from shared.process.load import LOAD_S, Load
 from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
 from shared.rpc import ServiceClient
@@ -47,14 +47,14 @@ from shared.web.app import EVENT_FILE_MAX_BYTES, Checks, create_service
 def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> FastAPI:
     """The ASGI app; its server must run the lifespan."""
     settings = settings or Settings()
-    meter = LoadMeter("inventory")
+    load = Load("inventory")
     app = create_service(
         "inventory", settings, title="inventory", lifespan=_lifespan,
         fast_routes=[*api_catalogue.FAST_ROUTES, *reservations.FAST_ROUTES],
-        routers=[events.router, reconcile.router, stock.router], internal_api=internal.API, checks=_checks, meter=meter,
+        routers=[events.router, reconcile.router, stock.router], internal_api=internal.API, checks=_checks, load=load,
         own_checks=partial(own_checks, settings), forms=FORMS, body_max_bytes=EVENT_FILE_MAX_BYTES,
     )  # fmt: skip
-    app.state.meter, app.state.tuning = meter, tuning
+    app.state.tuning = tuning
     return app
 
 
@@ -83,8 +83,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                 with suppress(*postgres_engine.DB_AWAY):
                     await state.catalogue.refresh()  # so that the first request finds the events
                 _start(loops, state, Relay(db, event_log, "inventory"))
-                show_load = partial(app.state.meter.publish, cache, db)
-                loops.every(LOAD_S, show_load, name="inventory.load")
+                loops.every(LOAD_S, partial(app.state.load.publish, cache), name="inventory.load")
                 yield
                 for batcher in state.batchers.values():
                     await batcher.close()

@@ -30,7 +30,7 @@ from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.errors.problems import Problem
 from shared.messaging.snapshots import SnapshotPublisher
-from shared.process.load_meter import LOAD_S, LoadMeter
+from shared.process.load import LOAD_S, Load
 from shared.redis.client import Redis, connect
 from shared.rpc import ServiceClient, client
 from shared.runtime.logging import get_logger
@@ -63,7 +63,7 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
             stack.push_async_callback(_close, state)
             loops = await stack.enter_async_context(Loops("notifier"))
             _start(loops, state)
-            presence = partial(LoadMeter("notifier").publish_presence, redis, state.limiter.counts)
+            presence = partial(Load("notifier").publish, redis, state.limiter.counts)
             loops.every(LOAD_S, presence, name="notifier.load")
             stack.push_async_callback(state.hub.drain)  # for servers that do not run `on_drain`
             yield

@@ -56,7 +56,7 @@ from shared.process import clock_offsets
 from shared.process.clock_offsets import Clocks
 from shared.process.engine_gauges import REFRESH_S as ENGINES_S
 from shared.process.engine_gauges import refresh_engine_gauges
-from shared.process.load_meter import LOAD_S, LoadMeter
+from shared.process.load import LOAD_S, Load, PurchaseWork
 from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
 from shared.rpc import ServiceClient
@@ -65,7 +65,6 @@ from shared.security.token_buckets import Buckets, FanLimit
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import user_jwt_reader
 from shared.web.app import EVENT_FILE_MAX_BYTES, create_service
-from shared.web.load_shedding import LoadShedder
 
 MAIL_INTERVAL_S = 1.0
 COUNTED_MAX = 65_536
@@ -77,12 +76,12 @@ def create_app(
 ) -> FastAPI:
     """The orders service. `failpoint` lets a test stop an order's processing between two steps."""
     settings = settings or Settings()
-    meter = LoadMeter("orders")
+    load = Load("orders")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            app.state.deps = state = await _open(stack, settings, tuning, failpoint, app.state.load.background)
+            app.state.deps = state = await _open(stack, settings, tuning, failpoint, load.purchases)
             app.state.databases = Databases(state.redis, state.db)
             app.state.preconditions = Preconditions("orders", settings, state.db, state.redis)
             app.state.warnings = state.store.clocks.warnings
@@ -90,12 +89,11 @@ def create_app(
             event_log = await stack.enter_async_context(open_log(settings, state.redis))
             loops = await stack.enter_async_context(Loops("orders"))
             _start_loops(loops, state, event_log)
-            show_load = partial(meter.publish, state.redis, state.db)
-            loops.every(LOAD_S, show_load, name="orders.load")
+            loops.every(LOAD_S, partial(load.publish, state.redis), name="orders.load")
             yield
 
     return create_service(
-        "orders", settings, title="orders", lifespan=lifespan, meter=meter, own_checks=partial(own_checks, settings),
+        "orders", settings, title="orders", lifespan=lifespan, load=load, own_checks=partial(own_checks, settings),
         checks=lambda app: app.state.preconditions.checks(),
         fast_routes=[CREATE_ORDER, READ_ORDER, PAYMENT_WEBHOOKS, *api_orders.FAST_ROUTES, *api_tickets.FAST_ROUTES],
         routers=[
@@ -134,7 +132,7 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
 
 
 async def _open(
-    stack: AsyncExitStack, settings: Settings, tuning: Tuning, failpoint: Failpoint, load: LoadShedder
+    stack: AsyncExitStack, settings: Settings, tuning: Tuning, failpoint: Failpoint, load: PurchaseWork
 ) -> State:
     """Opens every connection and wires the parts; `stack` closes them again."""
     db = postgres_engine.connect(settings, name="orders", waits=Waits(lock_timeout_ms=tuning.lock_timeout_ms))
@@ -179,7 +177,7 @@ async def _open(
         ),
         checkout=Checkout(
             store=store, inventory=inventory, writer=writer, worker=worker, providers=providers,
-            capture=settings.captures_at_once,
+            capture=settings.captures_at_once, load=load,
             background_share=background_share,
             quoter=Quoter(price_rules, wrong_codes, AddressGuessLimiter(shared_by=settings.processes)),
             order_token_keys=settings.order_token_keys, customer_keys=settings.customer_keys,

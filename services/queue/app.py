@@ -11,8 +11,8 @@ from services.queue.access.access_code_store import AccessCodeStore
 from services.queue.admin import access_codes, room_actions
 from services.queue.admin import rooms as admin_rooms
 from services.queue.admission.autotune import Autotune, ControlLoop
+from services.queue.admission.ceiling import Ceilings, LoadCache
 from services.queue.admission.gatekeeper import Gatekeeper
-from services.queue.admission.overload import LoadCache, OverloadThrottle
 from services.queue.admission.publisher import FramePublisher
 from services.queue.admission.stock import StockCache
 from services.queue.line.rebuild import Recovery
@@ -42,7 +42,7 @@ from shared.postgres import engine as postgres_engine
 from shared.process import clock_offsets
 from shared.process.engine_gauges import REFRESH_S as ENGINES_S
 from shared.process.engine_gauges import refresh_engine_gauges
-from shared.process.load_meter import LOAD_S, LoadMeter
+from shared.process.load import LOAD_S, Load
 from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
 from shared.rpc import ServiceClient
@@ -111,10 +111,9 @@ def build(
         sessions=sessions, recovery=recovery,
     )  # fmt: skip
     invalidation = PassInvalidation(inventory)
-    step_ms, recovery_ms = round(tuning.guard_step_s * 1000), round(tuning.throttle_recovery_s * 1000)
-    throttle = OverloadThrottle(line, LoadCache(client), step_ms, recovery_ms)
-    frames.throttles = throttle.enforced
-    control_loop = ControlLoop(rooms, gatekeeper, throttle, Autotune(rooms, tuning.autotune_interval_s), invalidation)
+    ceilings = Ceilings(line, LoadCache(client))
+    frames.throttles = ceilings.enforced
+    control_loop = ControlLoop(rooms, gatekeeper, ceilings, Autotune(rooms, tuning.autotune_interval_s), invalidation)
     return State(
         line=line, rooms=rooms, heartbeats=heartbeats, recovery=recovery, sessions=sessions, gatekeeper=gatekeeper,
         lottery=lottery, pass_invalidation=invalidation, control_loop=control_loop, access_codes=AccessCodeStore(db),
@@ -152,7 +151,7 @@ def _start(loops: Loops, tuning: Tuning, db: postgres_engine.AsyncEngine, event_
     loops.every(gauges.REFRESH_S, partial(gauges.refresh_gauges, gatekeeper, db, state.line.redis), name="queue gauges")
     loops.every(ENGINES_S, partial(refresh_engine_gauges, "queue", db, state.line.redis), name="queue engine gauges")
     loops.keep(gatekeeper.stock_cache.listen, name="queue stock")
-    loops.keep(state.control_loop.throttle.load_cache.listen, name="queue load")
+    loops.keep(state.control_loop.ceilings.load_cache.listen, name="queue load")
     loops.keep(purchases.read, name="queue purchases")
     loops.every(RELAY_S, Relay(db, event_log, "queue").run, name="queue relay")
-    loops.every(LOAD_S, partial(LoadMeter("queue").publish_presence, state.line.redis), name="queue presence")
+    loops.every(LOAD_S, partial(Load("queue").publish, state.line.redis), name="queue presence")

@@ -50,12 +50,18 @@ RECONCILED = with_series(
     what=("bought", "freed", "rebuilt"),
 )
 HEARTBEAT_GAP_TICKS = Counter("queue_heartbeat_gap_ticks_total", "Ticks in which heartbeats may have been lost.")
+IN_PROGRESS = Gauge(
+    "queue_in_progress",
+    "Purchases in progress: fans called or let in a moment ago, and work at checkout.",
+    ["event_id"],
+)
+CEILING = Gauge("queue_ceiling", "The overload guard's ceiling on purchases in progress.", ["event_id"])
 THROTTLED = Gauge(
     "queue_throttle_share", "Share of the rate that the overload guard lets through; 1 is all of it.", ["event_id"]
 )
 THROTTLES = with_series(
     Counter("queue_throttles_total", "Times the overload guard began to throttle a room, by reason.", ["reason"]),
-    reason=("inventory-refuses", "inventory-full", "inventory-slow", "orders-refuses", "orders-full", "orders-slow"),
+    reason=("inventory-silent", "orders-silent", "inventory-slow", "orders-slow"),
 )
 AUTOTUNE = Gauge("queue_autotune_rate_per_s", "The rate that autotune would set or has set.", ["event_id"])
 MANUALLY_ADMITTED = Counter("queue_manual_admissions_total", "Calls beyond the rate that operators requested.")

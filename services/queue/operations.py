@@ -161,8 +161,8 @@ class RoomOperations:
             **room.configuration(), "event_id": room.event_id, "shown_state": frame.state, "ready": frame.ready,
             "lanes": await self._lanes(room, frame), "called": called, "active": active,
             "calls_per_s": frame.calls_per_s, "live_ratio": frame.live_ratio,
-            "effective_rate_per_s": frame.rate_per_s, "throttled": frame.throttled,
-            "guard_sees": loop.throttle.observed.get(room.event_id),
+            "effective_rate_per_s": frame.effective_rate_per_s, "throttled": frame.throttled,
+            "guard_sees": loop.ceilings.observed.get(room.event_id),
             "autotune_rate_per_s": loop.autotune.target_rates.get(room.event_id),
         })  # fmt: skip
 

@@ -10,9 +10,7 @@ class Tuning:
     tick_s: float = 0.2  # time between two ticks of the gatekeeper
     join_batches_in_flight_max: int = 64  # batches of joins processed at once
     ramp_after_loss: bool = True  # after a loss of Redis the rate ramps up within 30 s
-    guard_interval_s: float = 1.0  # time between two runs of the control loop
-    guard_step_s: float = 2.0  # time between two steps down of the overload guard
-    throttle_recovery_s: float = 60.0  # in which the overload guard restores a whole rate; half is back sooner
+    guard_interval_s: float = 0.5  # time between two runs of the control loop
     autotune_interval_s: float = 10.0  # autotune changes a rate at most once in this time
 
 

@@ -88,11 +88,10 @@ class LaneHead(ServiceMessage):
 
 
 class Throttled(ServiceMessage):
-    """The rate is throttled below the operator's: the share that is left, and the reason."""
+    """Fewer are called than the operator's rate allows: the share that is left, and the reason."""
 
     factor: float
-    reason: Literal["inventory-refuses", "inventory-slow", "inventory-full", "orders-refuses", "orders-slow",
-                    "orders-full", "easing", "recovering"]  # fmt: skip
+    reason: Literal["inventory-slow", "inventory-silent", "orders-slow", "orders-silent", "easing", "recovering"]
 
 
 class LaneDraw(ServiceMessage):
@@ -112,11 +111,11 @@ class LotteryFrame(ServiceMessage):
 class LineFrame(Frame):
     """The public state of the line; `lanes` includes lane 0.
 
-    `rate_per_s` is the rate in force; `calls_per_s` and `live_ratio` are measured. `full`: every slot is taken, so the
-    line waits for slots and not for the rate. `stock_bound`: the free tickets suffice only for fans called or admitted
-    already. `calls_left`: how many calls they suffice for, unknown without fresh stock. `called_at_ms`: time of the
-    last call. `config_version`: of the settings by which the gatekeeper calls, so that an operator sees them obeyed; 0
-    while Redis is away.
+    `rate_per_s` is the rate in force, of which the overload guard may leave a part (`throttled`); `calls_per_s` and
+    `live_ratio` are measured. `full`: every slot is taken, so the line waits for slots and not for the rate.
+    `stock_bound`: the free tickets suffice only for fans called or admitted already. `calls_left`: how many calls they
+    suffice for, unknown without fresh stock. `called_at_ms`: time of the last call. `config_version`: of the settings
+    by which the gatekeeper calls, so that an operator sees them obeyed; 0 while Redis is away.
     """
 
     state: RoomState
@@ -137,6 +136,12 @@ class LineFrame(Frame):
     called_at_ms: int | None = None
     config_version: int = 0
     lottery: LotteryFrame | None = None
+
+    @property
+    def effective_rate_per_s(self) -> float:
+        """The rate in force, as far as the overload guard lets it through."""
+        guarded = self.throttled is not None and self.throttled.reason != "recovering"
+        return round(self.rate_per_s * self.throttled.factor, 3) if guarded and self.throttled else self.rate_per_s
 
 
 class Revoked(ServiceMessage):
@@ -197,22 +202,24 @@ class OrderFrame(Frame):
 
 
 class LoadFrame(ServiceMessage):
-    """The load of one process over the last few seconds, published every second and not logged. `rests_ms`: how much
-    later the next frame may come, because there was nothing new.
+    """The load of one process, published twice a second and not logged. `rests_ms`: how much later the next frame may
+    come, because there was nothing new.
 
-    `writes` counts public POSTs answered (holds, orders), `p95_ms` is their duration, those in flight included.
-    `refused` counts 503 answers of any request; `pool_full_s` is how long every database connection has been in use.
-    A notifier also counts its open streams, and those it rejected since its start. Gateway, queue and notifier measure
-    no writes: their frames say that they are alive.
+    `work` is how many purchases (holds, orders) were in work since the last frame, without the time in which they wait
+    for a payment provider; `average_work` is that over two seconds, in which `done_per_s` were done a second. `p95_ms`
+    is the duration of public POSTs over the last seconds, those in flight included; `refused` counts 503 answers of any
+    request. A notifier also counts its open streams, and those it rejected since its start. Gateway, queue and notifier
+    measure no purchases: their frames say that they are alive.
     """
 
     service: str = Field(max_length=16)
     process: str = Field(max_length=64)
     at_ms: int
-    writes: int
-    refused: int
-    p95_ms: float
-    pool_full_s: float
+    work: float = 0.0
+    average_work: float = 0.0
+    done_per_s: float = 0.0
+    refused: int = 0
+    p95_ms: float = 0.0
     rests_ms: int = 0
     streams_open: int | None = None
     streams_rejected: int | None = None

@@ -93,13 +93,15 @@ Switch = Annotated[Literal["off", "observe", "on"], BeforeValidator(_switch_valu
 
 
 class PaceRules(Body):
-    """Automatic control of the rate. `guard` throttles while inventory or orders are overloaded; `autotune` moves the
-    rate within `rate_min` and `rate_max`. `observe` only reports what `on` would do.
+    """Automatic control of the rate. `guard` lets no more fans in than checkout completes; `autotune` moves the rate
+    within `rate_min` and `rate_max`. `observe` only reports what `on` would do.
     """
 
     guard: Switch = "on"
     guard_floor: float = Field(0.1, ge=0.01, le=1, description="Lowest share of the rate that the guard leaves.")
-    slow_ms: int = Field(1500, ge=50, le=60_000, description="A p95 of holds or orders above this is overload.")
+    slow_ms: int = Field(
+        1000, ge=50, le=60_000, description="Checkout is slow while it has more in work than it completes in this time."
+    )
     autotune: Switch = "off"
     rate_min: float | None = Field(None, ge=RATE_MIN_PER_S, le=100_000)
     rate_max: float | None = Field(None, ge=RATE_MIN_PER_S, le=100_000)

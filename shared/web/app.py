@@ -22,7 +22,7 @@ from shared import VERSION
 from shared.checks.endpoint import OwnChecks, checks_router
 from shared.concurrency.cached_reads import CachedReads
 from shared.errors import problems
-from shared.process.load_meter import LoadMeter
+from shared.process.load import Load
 from shared.process.removed_settings import removed_and_set
 from shared.process.settings import ServiceSettings
 from shared.routes import Service
@@ -37,7 +37,6 @@ from shared.web.fast_routes import FastRoute, RouteTable
 from shared.web.forms import Form, Forms
 from shared.web.internal_api import InternalApi, OwnProcess
 from shared.web.listener import ServiceListener
-from shared.web.load_shedding import new_load
 from shared.web.problem_answers import add_exception_handlers
 
 log = get_logger("onsale.http")
@@ -63,7 +62,7 @@ def create_service(
     mounts: Sequence[BaseRoute] = (),
     internal_api: InternalApi | None = None,
     checks: Callable[[FastAPI], Checks] = lambda app: {},
-    meter: LoadMeter | None = None,
+    load: Load | None = None,
     own_checks: OwnChecks = tuple,
     forms: tuple[Form, ...] = (),
     body_max_bytes: int = BODY_MAX_BYTES,
@@ -85,13 +84,11 @@ def create_service(
     app.state.admin_keys = settings.admin_keys
     app.state.wrong_keys = WrongKeys(shared_by=settings.processes)
     app.state.draining = False
+    app.state.load = load
     app.state.on_drain = []
     app.state.deps = None  # the lifespan sets it
-    app.state.own_process = OwnProcess(name, app, api, meter)
+    app.state.own_process = OwnProcess(name, app, api, load)
     app.state.warnings = list[str]
-    load = new_load() if meter else None
-    if load is not None:
-        app.state.load = load
     fast = [*fast_routes, *(each.route(settings.service_keys) for each in api.values())]
     app.router.routes.extend((*fast, *mounts))
     for router in routers:
@@ -107,7 +104,7 @@ def create_service(
     secure = getattr(settings, "secure_cookies", False)
     app.state.listener = partial(
         ServiceListener, app, RouteTable(fast), Forms(forms, secure_cookies=secure), service=name,
-        log_requests=settings.log_requests, meter=meter, load=load, body_max_bytes=body_max_bytes,
+        log_requests=settings.log_requests, load=load, body_max_bytes=body_max_bytes,
     )  # fmt: skip
     return app
 

@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanKind
 from pydantic import BaseModel
 
 from shared.errors.problems import InternalError, Problem, from_document
-from shared.process.load_meter import LoadMeter
+from shared.process.load import Load
 from shared.routes import Service
 from shared.runtime import tracing
 from shared.runtime.logging import get_logger
@@ -75,8 +75,8 @@ class InternalApi(dict[str, Operation]):
 class OwnProcess:
     """A service as the others of its process call it. As on a server, a call goes on when its caller has gone."""
 
-    def __init__(self, name: Service, app: FastAPI, api: InternalApi, meter: LoadMeter | None) -> None:
-        self._name, self._app, self._api, self._meter = name, app, api, meter
+    def __init__(self, name: Service, app: FastAPI, api: InternalApi, load: Load | None) -> None:
+        self._name, self._app, self._api, self._load = name, app, api, load
         self._running: set[asyncio.Task[BaseModel | Problem]] = set()
 
     async def __call__(self, path: str, question: BaseModel) -> BaseModel:
@@ -110,9 +110,8 @@ class OwnProcess:
             status = problem.code
             return from_document(status, problem.body())  # a new one: the callee may raise one object to several
         finally:
-            seconds = time.perf_counter() - started_s
-            REQUESTS.labels(self._name, route, "POST", status).observe(seconds)
+            REQUESTS.labels(self._name, route, "POST", status).observe(time.perf_counter() - started_s)
             if status >= InternalError.status:
                 FAILURES.labels(self._name, route, "POST").inc()
-            if self._meter is not None:
-                self._meter.request_finished(0, status, seconds)
+            if self._load is not None:
+                self._load.after(0, status)

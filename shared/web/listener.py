@@ -24,7 +24,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from shared.errors import problems
-from shared.process.load_meter import LoadMeter
+from shared.process.load import Load
 from shared.runtime import tracing
 from shared.runtime.logging import get_logger, request_fields, sale_log
 from shared.runtime.metrics import FAILURES, REQUESTS
@@ -32,7 +32,6 @@ from shared.web.answers import Answer, Field, Later
 from shared.web.fast_routes import FastRoute, Found, RouteTable
 from shared.web.forms import Forms
 from shared.web.internal_api import PREFIX
-from shared.web.load_shedding import NEVER_REFUSED, Load
 from shared.web.problem_answers import REQUEST_KEY, document, problem_answer, problem_of_exception
 from shared.web.request import Request
 
@@ -51,10 +50,10 @@ class ServiceListener:
 
     def __init__(
         self, app: FastAPI, routes: RouteTable, forms: Forms, *, service: str, inside: bool, log_requests: bool,
-        meter: LoadMeter | None, load: Load | None, body_max_bytes: int,
+        load: Load | None, body_max_bytes: int,
     ) -> None:  # fmt: skip
         self._app, self._routes, self._forms, self._service, self._inside = app, routes, forms, service, inside
-        self._log_requests, self._meter, self._load = log_requests, meter, load
+        self._log_requests, self._load = log_requests, load
         self._body_max_bytes = INTERNAL_BODY_MAX_BYTES if inside else body_max_bytes
         self._timers: dict[tuple[str, str, int], Histogram] = {}
 
@@ -85,10 +84,9 @@ class ServiceListener:
     def _begin(self, request: Request) -> Found:
         route = self._name(request)
         request.started_s = time.perf_counter()
-        request.number = self._meter.request_started(request.scope, request.started_s) if self._meter else 0
         try:
-            if self._load is not None and not request.scope["path"].startswith(NEVER_REFUSED):
-                request.shedder = self._load.begin(request.scope["method"], request.scope["path"])
+            if self._load is not None:
+                request.number = self._load.before(request.scope)
             if request.traced or request.picked:
                 return _Pending(self, request, route, None)  # what it logs has the context of its task
             found = self.call(request, route)
@@ -182,10 +180,8 @@ class ServiceListener:
                 "request", service=self._service, request_id=request.id, method=method, route=route, status=status,
                 ms=round(seconds * 1000, 2),
             )  # fmt: skip
-        if request.shedder is not None:
-            request.shedder.end()
-        if self._meter:
-            self._meter.request_finished(request.number, status, seconds)
+        if self._load is not None:
+            self._load.after(request.number, status)
 
     @contextmanager
     def context(self, request: Request) -> Iterator[None]:

@@ -15,7 +15,6 @@ from starlette.types import Message, Receive, Scope
 from shared.errors.problems import BodyTooLarge, MalformedRequest, Problem
 from shared.security.credentials import HeaderFields, header_fields
 from shared.web.answers import Field
-from shared.web.load_shedding import LoadShedder
 from shared.web.problem_answers import REQUEST_KEY, invalid_request
 
 FIELDS_MAX, FIELD_CHARS_MAX = 256, 2_000  # of a form
@@ -69,8 +68,7 @@ class Request:
     quiet = picked = traced = False  # not logged; its steps are; it is traced
     facts: Mapping[str, Any] = MappingProxyType({})
     added: tuple[Field, ...] = ()
-    started_s, status, number = 0.0, 0, 0  # of the listener: when it came, how it ended, its number at the load meter
-    shedder: LoadShedder | None = None
+    started_s, status, number = 0.0, 0, 0  # of the listener: when it came, how it ended, its number at the load
 
     def __init__(self, app: FastAPI, scope: Scope, receive: Receive, *, body_max_bytes: int) -> None:
         self.app, self.scope, self.receive, self.body_max_bytes = app, scope, receive, body_max_bytes

@@ -237,7 +237,7 @@ def test_a_process_is_silent_only_after_the_time_in_which_it_said_to_rest(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, rests_ms: int, silent_after_ms: int
 ) -> None:
     frame = LoadFrame(
-        service="notifier", process="notifier-1", at_ms=1, writes=0, refused=0, p95_ms=0.0, pool_full_s=0.0,
+        service="notifier", process="notifier-1", at_ms=1,
         rests_ms=rests_ms,
     )  # fmt: skip
     cache = FrameCache(redis)
@@ -256,7 +256,7 @@ async def test_frames_and_processes_are_shown(console: Console, redis: Redis) ->
         sections=[SectionCounts(section_id="A", available=3, held=2, sold=95, at_ms=now_ms())],
     )  # fmt: skip
     load = LoadFrame(
-        service="notifier", process="notifier-1", at_ms=now_ms(), writes=0, refused=0, p95_ms=0.0, pool_full_s=0.0,
+        service="notifier", process="notifier-1", at_ms=now_ms(),
         streams_open=4, streams_rejected=1,
     )  # fmt: skip
     async with console.stream() as stream:

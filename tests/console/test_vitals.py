@@ -76,8 +76,7 @@ def test_figures_come_from_the_newest_facts() -> None:
 
 def load(**changes: Any) -> LoadFrame:
     return LoadFrame.model_validate({
-        "service": "notifier", "process": "n-1", "at_ms": AT_MS, "writes": 0, "refused": 0, "p95_ms": 0.0,
-        "pool_full_s": 0.0, **changes,
+        "service": "notifier", "process": "n-1", "at_ms": AT_MS, **changes,
     })  # fmt: skip
 
 

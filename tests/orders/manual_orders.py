@@ -293,7 +293,7 @@ async def open_manual_shop(
             inventory.sales["pay_ttl_s"] = PAY_TTL_S
             await inventory.clear()
             state = app.state.deps = await orders_app._open(
-                stack, settings, tuning, failpoint, app.state.load.background
+                stack, settings, tuning, failpoint, app.state.load.purchases
             )
             state.worker._workers_max = 0  # until `work`
             state.worker._heartbeat._clock = lambda: 0.0  # the loop that beats is off, however long a test works

@@ -67,7 +67,7 @@ def event_file(**room) -> EventFile:
 
 def load_frame(service: str = "inventory", process: str = "i-1", **facts: Any) -> LoadFrame:
     """The load of a healthy process, with these differences."""
-    healthy = {"writes": 100, "refused": 0, "p95_ms": 20.0, "pool_full_s": 0.0}
+    healthy = {"work": 2.0, "done_per_s": 100.0, "p95_ms": 20.0}
     return LoadFrame.model_validate({"service": service, "process": process, "at_ms": now_ms(), **healthy, **facts})
 
 

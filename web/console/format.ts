@@ -59,10 +59,9 @@ export const STATES: Record<RoomState, string> = {
 const REASONS: Record<string, string> = {
   draft: "the room is not open yet", paused: "paused", closed: "the room is closed", sold_out: "sold out",
   stock: "held back to the stock left", full: "every place in the shop is taken",
-  "inventory-refuses": "inventory refuses work", "inventory-slow": "inventory is slow",
-  "inventory-full": "inventory has no free connection", "orders-refuses": "orders refuse work",
-  "orders-slow": "orders are slow", "orders-full": "orders have no free connection",
-  easing: "eases back to the set rate", recovering: "recovers after a throttle",
+  "inventory-slow": "inventory is slow", "inventory-silent": "inventory says nothing",
+  "orders-slow": "orders are slow", "orders-silent": "orders say nothing",
+  easing: "as many as checkout completes", recovering: "recovers after a throttle",
 };
 export const reasonWords = (why: string): string => REASONS[why] ?? why.replaceAll("_", " ").replaceAll("-", " ");
 

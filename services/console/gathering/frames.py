@@ -17,7 +17,6 @@ from shared.contracts.frames import (
     LoadFrame,
     StockFrame,
 )
-from shared.process.load_meter import SLOTS
 from shared.redis.client import Redis
 from shared.redis.pubsub import listen
 from shared.runtime.clock import now_ms
@@ -117,10 +116,10 @@ def _alive_ms(came_ms: int, frame: LoadFrame) -> int:
 
 
 def _process(frame: LoadFrame, came_ms: int, at_ms: int) -> Process:
-    busy = frame.refused > 0 or frame.pool_full_s > 0 or frame.p95_ms >= BUSY_P95_MS
+    busy = frame.refused > 0 or frame.p95_ms >= BUSY_P95_MS
     state: ProcessState = "silent" if at_ms - _alive_ms(came_ms, frame) >= SILENT_MS else "busy" if busy else "up"
     measured = frame.service in MEASURED
     return Process(
         service=frame.service, process=frame.process, state=state, heard_ms=came_ms,
-        writes_per_s=round(frame.writes / SLOTS, 1) if measured else None, p95_ms=frame.p95_ms if measured else None,
+        writes_per_s=frame.done_per_s if measured else None, p95_ms=frame.p95_ms if measured else None,
     )  # fmt: skip

@@ -106,7 +106,7 @@ def _rate(facts: Facts, totals: Sequence[Totals]) -> RateVitals:
     counted = _per_s([(total.at_ms, total.called) for total in totals])
     return RateVitals(
         set_per_s=room.rate_per_s if room else None,
-        effective_per_s=line.rate_per_s if line else room.effective_rate_per_s if room else None,
+        effective_per_s=line.effective_rate_per_s if line else room.effective_rate_per_s if room else None,
         called_per_s=counted if measured is None else measured,
         claimed_per_s=_per_s([(total.at_ms, total.claimed) for total in totals]),
         why=_why(line) if line else None,

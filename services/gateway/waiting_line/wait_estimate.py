@@ -213,9 +213,7 @@ class WaitEstimator:
         """
         growth = per_place_s / estimated
         if previous is not None and frame.rate_per_s < previous.rate_per_s:
-            reason: Reason = "rate-lowered"
-            if frame.throttled is not None:
-                reason = "recovering" if frame.throttled.reason == "recovering" else "throttled"
+            reason = _throttle_reason(frame) or "rate-lowered"
             self._lowered = reason, growth, frame.at_ms
             return reason, per_place_s
         if growth < TOLERANCE:
@@ -231,8 +229,16 @@ class WaitEstimator:
             return self._lowered[0]
         if frame.full:
             return "room-full"
+        if reason := _throttle_reason(frame):
+            return reason
         pace = frame.live_ratio / per_place_s
         return "fans-returned" if pace >= RATE_BINDS * frame.rate_per_s else "slower"
+
+
+def _throttle_reason(frame: LineFrame) -> Reason | None:
+    if frame.throttled is None:
+        return None
+    return "recovering" if frame.throttled.reason == "recovering" else "throttled"
 
 
 def _has_waiting(frame: LineFrame) -> bool:

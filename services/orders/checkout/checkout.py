@@ -50,6 +50,7 @@ from shared.errors.problems import (
 )
 from shared.postgres.engine import DB_AWAY, AsyncConnection, AsyncEngine, DBAPIError, statement
 from shared.process.clock_offsets import Clocks
+from shared.process.load import PurchaseWork
 from shared.runtime import tracing
 from shared.runtime.clock import now_ms
 from shared.security.tokens import Keyring
@@ -263,6 +264,7 @@ class Checkout:
     worker: Worker
     providers: dict[str, Provider]
     capture: bool
+    load: PurchaseWork
     background_share: BackgroundShare
     quoter: Quoter
     order_token_keys: Keyring
@@ -406,7 +408,8 @@ class Checkout:
             raise promo_code_not_valid(rejected) if rejected else ReservationTaken
         _pending.inc()
         in_background = self.background_share.in_background(order.event_id, order.holder)
-        path = await self.worker.settle_or_leave(order.reference, in_background=in_background)
+        with self.load.left():
+            path = await self.worker.settle_or_leave(order.reference, in_background=in_background)
         _seconds[path].observe(time.perf_counter() - started)
         is_unchanged = path in ("background", "overflow")
         return CheckoutResult(draft.reference, replayed=False, order=order if is_unchanged else None)

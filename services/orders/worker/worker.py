@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from services.orders.metrics import DUE, OLDEST_DUE, ORDERS_TAKEN_OVER, PROCESSED_INLINE, WORKERS_IN_TIME
@@ -33,8 +34,8 @@ from shared.http.outgoing import ExternalClient, ExternalResponse, NotReached
 from shared.postgres.connect import Servers
 from shared.postgres.engine import DB_AWAY, statement
 from shared.postgres.settings import WAITS
+from shared.process.load import PurchaseWork
 from shared.runtime.logging import get_logger
-from shared.web.load_shedding import LoadShedder
 
 log = get_logger("onsale.orders")
 Path = Literal["background", "request", "overflow", "late"]
@@ -94,7 +95,7 @@ class ProviderClient:
     of this process. Without a fresh heartbeat nothing is sent, as if the provider could not be reached.
     """
 
-    def __init__(self, client: ExternalClient, load: LoadShedder, heartbeat: Heartbeat) -> None:
+    def __init__(self, client: ExternalClient, load: PurchaseWork, heartbeat: Heartbeat) -> None:
         self._client, self._load, self._heartbeat = client, load, heartbeat
 
     async def request(
@@ -110,7 +111,8 @@ class ProviderClient:
 @dataclass(slots=True)
 class HeldOrder:
     """An open order of this process. `order` is as it was just written, None once it has to be read. Once it is ready
-    `begun` is set when its run begins, `task` while it runs; otherwise it is due at `due_s`.
+    `begun` is set when its run begins, `task` while it runs; otherwise it is due at `due_s`. `away`: a payment provider
+    could not be reached for it. `held_up`: or for one that waited when this one became due.
     """
 
     open_order: OpenOrder
@@ -119,6 +121,8 @@ class HeldOrder:
     since_s: float = 0.0
     due_s: float = 0.0
     woken: bool = False
+    away: bool = False
+    held_up: bool = False
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[Result] | None = None
 
@@ -127,7 +131,7 @@ class Worker:
     """Use `run` and `listen` as loops of the process, and `close` at its end."""
 
     def __init__(
-        self, store: OrderStore, processor: OrderProcessor, settings: Settings, load: LoadShedder,
+        self, store: OrderStore, processor: OrderProcessor, settings: Settings, load: PurchaseWork,
         heartbeat: Heartbeat, tuning: Tuning = DEFAULTS,
     ) -> None:  # fmt: skip
         self._store, self._processor, self._load, self._tuning = store, processor, load, tuning
@@ -136,11 +140,13 @@ class Worker:
         self._ready: OrderedDict[str, list[tuple[int, str]]] = OrderedDict()  # of each event, by join_seq
         self._timers: list[tuple[float, str]] = []
         self._running, self._free_slots = 0, tuning.inline_slots_max
+        self._away = self._held_up = 0  # of those that are due or in work
         self._nudged, self._reviving = asyncio.Event(), asyncio.Lock()
         self._sweep_pause_s = SWEEP_S
         self._is_stopping, self._hears, self._doubt_until_s = False, False, 0.0
         self.owner = store.owner
         store.on_wake = self.wake
+        load.follow(lambda: (self.waiting, self._held_up))
 
     def in_work(self) -> list[str]:
         """The orders that are being processed."""
@@ -164,6 +170,8 @@ class Worker:
         self._sweep_pause_s = SWEEP_S
         held = self._held.get(open_order.reference)
         if held is None or held.open_order.epoch != open_order.epoch:
+            if held is not None and held.is_ready:
+                self._is_due_no_more(away=held.away, held_up=held.held_up)
             held = self._held[open_order.reference] = HeldOrder(open_order)
         held.order = None
         self._store.latest.pop(open_order.reference, None)
@@ -305,6 +313,9 @@ class Worker:
 
     def _make_ready(self, held: HeldOrder) -> None:
         held.is_ready, held.since_s, held.begun = True, asyncio.get_running_loop().time(), asyncio.Event()
+        held.held_up = held.away or self._away > 0
+        self._away += held.away
+        self._held_up += held.held_up
         one = held.open_order
         heapq.heappush(self._ready.setdefault(one.event_id, []), (one.join_seq, one.reference))
         self._begin_ready()
@@ -345,7 +356,13 @@ class Worker:
         self._running += not inline
         self._free_slots -= inline
         held.task = asyncio.create_task(self._work(held))
+        due_no_more = partial(self._is_due_no_more, away=held.away, held_up=held.held_up)
+        held.task.add_done_callback(lambda _: due_no_more())
         held.task.add_done_callback(lambda task: self._ended(held, task, inline=inline))
+
+    def _is_due_no_more(self, *, away: bool, held_up: bool) -> None:
+        self._away -= away
+        self._held_up -= held_up
 
     async def _work(self, held: HeldOrder) -> Result:
         claim = Ownership(held.open_order.reference, self.owner, held.open_order.epoch)
@@ -353,15 +370,17 @@ class Worker:
             await self.require_alive()
             self._heartbeat.enter()
             order, held.order, held.woken = held.order, None, False
-            with self._load.work(accepted=order is not None):
+            with self._load.work(accepted=order is not None or held.held_up):
                 result = await self._processor.process(claim, order)
+                held.away = result.provider_away
+                if held.away:
+                    with self._load.outside():
+                        await asyncio.sleep(PROVIDER_AWAY_PAUSE_S)
         except DB_AWAY:
             return Result(due_in_s=DB_AWAY_PAUSE_S)
         except Exception:
             log.exception("order.processing_failed", reference=claim.reference)
             return Result(due_in_s=FAILED_PAUSE_S)
-        if result.provider_away:
-            await asyncio.sleep(PROVIDER_AWAY_PAUSE_S)
         return result
 
     def _ended(self, held: HeldOrder, task: asyncio.Task[Result], *, inline: bool) -> None:
@@ -431,6 +450,7 @@ class Worker:
         now_s, given = asyncio.get_running_loop().time(), list[str]()
         while len(given) < free and self._oldest_wait_s(now_s) > BEHIND_S and (held := self._next()):
             given.append(held.open_order.reference)
+            self._is_due_no_more(away=held.away, held_up=held.held_up)
             self._drop(held)
         if given:
             async with self._store.db.connect() as connection:
@@ -442,8 +462,5 @@ class Worker:
         return max((now_s - held.since_s for held in firsts if held is not None and held.is_ready), default=0.0)
 
     def _count(self) -> None:
-        """Orders that are due and find no free worker are load as well."""
-        waiting = self.waiting
-        self._load.wait(waiting)
-        DUE.set(waiting)
+        DUE.set(self.waiting)
         OLDEST_DUE.set(self._oldest_wait_s(asyncio.get_running_loop().time()))

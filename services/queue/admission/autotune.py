@@ -1,4 +1,4 @@
-"""The control loop: once a second it adjusts each room's throttle and, by autotune, its rate.
+"""The control loop: once a second it adjusts each room's ceiling and, by autotune, its rate.
 
 Autotune moves the rate within the operator's bounds: up a little while there is no overload and the rate limits the
 line, down a lot during overload; at most once in its interval over all processes. Every change is in the audit log. The
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import text
 
+from services.queue.admission.ceiling import Ceilings, Overload
 from services.queue.admission.gatekeeper import Gatekeeper
-from services.queue.admission.overload import Overload, OverloadThrottle
 from services.queue.metrics import AUTOTUNE
 from services.queue.places.sessions import PassInvalidation
 from services.queue.rooms.model import RequestedBy, WaitingRoom
@@ -46,11 +46,14 @@ def target_rate(rate_per_s: float, pace: PaceRules, frame: LineFrame, overload: 
     return round(min(pace.rate_max, max(pace.rate_min, wanted)), 3)
 
 
+def has_waiting(frame: LineFrame) -> bool:
+    return any(lane.tail_seq > lane.head_seq for lane in frame.lanes.values())
+
+
 def _wants_more(rate_per_s: float, frame: LineFrame) -> bool:
     """Whether fans wait, slots are free, and as many are called as the rate allows."""
-    waiting = any(lane.tail_seq > lane.head_seq for lane in frame.lanes.values())
     calling = frame.ready and frame.state in ("open", "draining") and frame.calls_per_s is not None
-    return waiting and calling and not frame.full and (frame.calls_per_s or 0) >= USED_UP * rate_per_s
+    return has_waiting(frame) and calling and not frame.full and (frame.calls_per_s or 0) >= USED_UP * rate_per_s
 
 
 @dataclass
@@ -93,7 +96,7 @@ class ControlLoop:
 
     rooms: Rooms
     gatekeeper: Gatekeeper
-    throttle: OverloadThrottle
+    ceilings: Ceilings
     autotune: Autotune
     pass_invalidation: PassInvalidation
 
@@ -103,7 +106,7 @@ class ControlLoop:
         """
         for room in list(self.rooms.known.values()):
             if room.state not in CONTROLLED:
-                self.throttle.forget(room.event_id)
+                self.ceilings.forget(room.event_id)
                 continue
             try:
                 await self._adjust(room)
@@ -111,7 +114,7 @@ class ControlLoop:
                 log.info("control_loop.unavailable", event_id=room.event_id, error=type(away).__name__)
         for room in list(self.rooms.known.values()):
             await self.invalidate_old_passes(room)
-        adjusts = self.throttle.is_active or bool(self.autotune.target_rates)
+        adjusts = self.ceilings.is_active or bool(self.autotune.target_rates)
         return None if adjusts else Quiet()
 
     async def invalidate_old_passes(self, room: WaitingRoom) -> None:
@@ -124,10 +127,17 @@ class ControlLoop:
             log.warning("room.passes_not_invalidated", event_id=room.event_id, error=failed.slug)
 
     async def _adjust(self, room: WaitingRoom) -> None:
-        overload = await self.throttle.adjust(room)
-        frame = self.gatekeeper.frames.last.get(room.event_id)
+        frame, held_back = self.gatekeeper.frames.last.get(room.event_id), room.event_id in self.gatekeeper.held_back
+        overload = await self.ceilings.adjust(room, share=self._share(room), held_back=held_back)
         if frame is None or frame.epoch != room.epoch:
             return
         changed = await self.autotune.adjust(room, frame, overload)
         if changed is not None:
             await self.gatekeeper.apply_config(changed)
+
+    def _share(self, room: WaitingRoom) -> float:
+        """Of what is in work at checkout, by the rates of the rooms in which fans wait."""
+        last, known = self.gatekeeper.frames.last, self.rooms.known
+        rates = {name: one.rate_per_s for name, one in known.items() if name in last and has_waiting(last[name])}
+        in_all = sum(rates.values())
+        return room.rate_per_s / in_all if room.event_id in rates and in_all else 1.0

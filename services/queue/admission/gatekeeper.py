@@ -25,6 +25,7 @@ from services.queue.metrics import (
     CALLED,
     ENDED,
     HEARTBEAT_GAP_TICKS,
+    IN_PROGRESS,
     LANE_CALLED,
     LANE_CONTENDED_CALLS,
     LANE_FAIR_SHARE,
@@ -66,6 +67,7 @@ class Gatekeeper:
     heartbeats: Heartbeats
     sessions: SessionEnder
     recovery: Recovery
+    held_back: set[str] = field(default_factory=set)  # rooms whose ceiling holds fans back
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
     _ticks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _heartbeat_gaps: set[str] = field(default_factory=set)
@@ -208,6 +210,8 @@ class Gatekeeper:
         WAITING.labels(room.event_id).set(sum(lane.tail_seq - lane.head_seq for lane in frame.lanes.values()))
         CALLED.labels(room.event_id)  # 0 until somebody is called: an alarm compares with it
         ROOM_OPEN.labels(room.event_id).set(frame.state == "open")
+        IN_PROGRESS.labels(room.event_id).set(reply.state["in_progress"])
+        (self.held_back.add if reply.state["held_back"] else self.held_back.discard)(room.event_id)
         ACTIVE.labels(room.event_id).set(reply.state["called"] + reply.state["active"])
         for at in reply.state["lanes"] if len(room.lanes) > 1 else ():
             LANE_CONTENDED_CALLS.labels(room.event_id, at["lane"]).set(at["contended_calls"])

@@ -8,7 +8,7 @@ from services.queue.line.replies import Stock, TickReply, parse_due_session, par
 from services.queue.rooms.model import WaitingRoom
 from shared.redis.scripts import Script
 
-TICK = Script.load(__package__, "weighted_share", "scan", "expected_buyers", "tick", prelude=PRELUDE)
+TICK = Script.load(__package__, "weighted_share", "scan", "expected_buyers", "in_progress", "tick", prelude=PRELUDE)
 
 
 async def tick(line: RedisLine, room: WaitingRoom, *, heartbeat_gap: bool, stock: Stock) -> TickReply:

@@ -14,7 +14,7 @@ CLIENTS = 600
 @pytest.fixture(autouse=True)
 def nobody_is_refused_for_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow this machine is."""
-    monkeypatch.setattr("shared.web.load_shedding.LEAST_MAX", CLIENTS)
+    monkeypatch.setattr("shared.process.load.LEAST_MAX", CLIENTS)
 
 
 async def put_on_sale(inventory: Inventory, **rows: int) -> None:

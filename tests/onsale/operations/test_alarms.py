@@ -102,6 +102,9 @@ FAULTS: dict[str, Series] = {
                       'onsale_pool_timeouts_total{service="orders",pool="postgresql"}': Counter(0, 0)},
     "LocksWait": {'onsale_database_lock_waiting{service="orders"}': Gauge(1, 30)},
     "ServiceDown": {'up{job="onsale",instance="127.0.0.1:1",process="gateway"}': Gauge(1, 0)},
+    "CalledFansRefused": {
+        'onsale_http_failures_total{service="orders",route="/orders",method="POST"}': Counter(0, 1),
+        'onsale_http_failures_total{service="orders",route="/orders/{reference}",method="GET"}': Counter(1, 1)},
     "CheckoutBudgetBurns": ORDER_CALLS | {
         'onsale_http_failures_total{service="orders",route="/orders",method="POST"}': Counter(0, 20)},
     "LogBehind": {'onsale_event_log_behind_seconds{source="orders"}': Gauge(2, 90)},

@@ -22,9 +22,9 @@ from services.orders.worker.processor import OrderProcessor, Result
 from services.orders.worker.worker import LISTENER, Heartbeat, ProviderClient, Worker
 from shared.errors.problems import Overloaded
 from shared.http.outgoing import ExternalResponse, NotReached
+from shared.process import load as load_module
 from shared.process.clock_offsets import Clocks
-from shared.web import load_shedding
-from shared.web.load_shedding import LoadShedder
+from shared.process.load import WITHIN_S, Load, PurchaseWork
 from tests.orders.inventory import EVENT
 from tests.orders.manual_orders import ManualShop
 from tests.support.wait import wait_until
@@ -74,7 +74,7 @@ class Process:
     store: OrderStore
     worker: Worker
     heartbeat: Heartbeat
-    load: LoadShedder
+    load: PurchaseWork
     runs: Runs
     now_s: list[float]
 
@@ -95,7 +95,7 @@ class Servers:
 
     async def open(self, *, workers: int = 10, **tuning: Any) -> Process:
         store = await self._stack.enter_async_context(OrderStore(self.db, Clocks("orders")))
-        now_s, runs, load = [0.0], Runs(), LoadShedder(3)
+        now_s, runs, load = [0.0], Runs(), Load("orders").purchases
         heartbeat = Heartbeat(TAKEOVER_S, lambda: now_s[0])
         worker = Worker(
             store, cast(OrderProcessor, runs), Settings(postgres_url=self._postgres_url), load, heartbeat,
@@ -233,7 +233,7 @@ async def test_nothing_is_sent_to_a_provider_without_a_fresh_heartbeat(servers: 
             return ExternalResponse(200, {}, b"")
 
     heartbeat = Heartbeat(TAKEOVER_S, lambda: now_s[0])
-    provider = ProviderClient(cast(Any, Client()), LoadShedder(3), heartbeat)
+    provider = ProviderClient(cast(Any, Client()), Load("orders").purchases, heartbeat)
     for after_s, beats, is_sent in ((0, False, False), (0, True, True), (2.4, False, True), (0.2, False, False)):
         now_s[0] += after_s
         if beats:
@@ -423,17 +423,17 @@ async def test_only_work_that_a_newcomer_left_counts_as_done(servers: Servers) -
     one.runs.go_on.set()
     one.worker.wake(opened("A1"))
     await wait_until(lambda: not one.held)
-    assert one.load._done == 0
+    assert one.load.done == 0
     one.worker.add(await servers.order("A2"))
     await wait_until(lambda: not one.held)
-    assert one.load._done == 1
+    assert one.load.done == 1
 
 
 async def test_an_order_in_work_is_load_unless_a_provider_has_it(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load_shedding, "LEAST_MAX", 1)
-    monkeypatch.setattr(load_shedding, "CROWD_MAX", 1)
+    monkeypatch.setattr(load_module, "LEAST_MAX", 1)
+    monkeypatch.setattr(load_module, "CROWD_MAX", 1)
     calls, working = asyncio.Event(), asyncio.Event()
     one = await servers.open()
 
@@ -452,15 +452,15 @@ async def test_an_order_in_work_is_load_unless_a_provider_has_it(
     one.runs.process = call_first  # type: ignore[method-assign]
     one.worker.wake(opened("A1"))
     await working.wait()
-    one.load.begin()
+    one.load.begin(within_s=WITHIN_S)
     one.load.end()
     calls.set()
     await wait_until(lambda: one.runs.begun)
     with pytest.raises(Overloaded):
-        one.load.begin()
+        one.load.begin(within_s=WITHIN_S)
     one.runs.go_on.set()
     await wait_until(lambda: not one.held)
-    one.load.begin()
+    one.load.begin(within_s=WITHIN_S)
 
 
 async def test_an_order_in_work_waits_for_nobody_and_one_without_a_worker_is_due(servers: Servers) -> None:
@@ -484,19 +484,46 @@ async def test_an_order_in_work_waits_for_nobody_and_one_without_a_worker_is_due
 
 
 async def test_an_order_that_finds_no_free_worker_is_load(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load_shedding, "LEAST_MAX", 3)
-    monkeypatch.setattr(load_shedding, "CROWD_MAX", 3)
+    monkeypatch.setattr(load_module, "LEAST_MAX", 3)
+    monkeypatch.setattr(load_module, "CROWD_MAX", 3)
     one = await servers.open(workers=1)
     for n in range(3):
         one.worker.wake(opened(f"A{n}"))
     await one.worker.sweep()
-    await wait_until(lambda: one.load.in_flight == 1)
+    await wait_until(lambda: one.load.to_do() == 3)
     with pytest.raises(Overloaded):
-        one.load.check()
+        one.load.begin(within_s=WITHIN_S)
     one.runs.go_on.set()
     await wait_until(lambda: not one.held)
-    await one.worker.sweep()
-    one.load.check()
+    one.load.begin(within_s=WITHIN_S)
+
+
+async def test_orders_that_a_provider_held_up_and_those_behind_them_are_load_that_refuses_nobody(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load_module, "LEAST_MAX", 2)
+    monkeypatch.setattr(load_module, "CROWD_MAX", 2)
+    monkeypatch.setattr(worker_module, "PROVIDER_AWAY_PAUSE_S", 0.0)
+    one = await servers.open(workers=1)
+    one.runs.results = [Result(due_in_s=0.05, provider_away=True)]
+    one.runs.go_on.set()
+    one.worker.wake(opened("A1"))
+    await wait_until(lambda: one.worker._held["A1"].away)
+    one.runs.go_on.clear()
+
+    async def is_tried_again() -> bool:
+        one.worker.begin_due()
+        return len(one.runs.begun) == 2
+
+    await wait_until(is_tried_again)
+    for n in range(2, 6):
+        one.worker.wake(opened(f"A{n}"))
+    assert one.load.to_do() == 5
+    one.load.begin(within_s=WITHIN_S)
+    one.load.end()
+    one.runs.go_on.set()
+    await wait_until(lambda: not one.held)
+    assert (one.worker._away, one.worker._held_up, one.load.to_do()) == (0, 0, 0)
 
 
 async def test_sweeps_become_rarer_until_something_comes_in_and_a_process_with_orders_keeps_beating(

@@ -124,12 +124,13 @@ async def test_a_fan_who_bypasses_a_drawn_line_is_called_by_entry_number(queue: 
 async def test_after_the_draw_fans_are_admitted_by_hand_and_overload_lowers_the_rate(queue: Queue):
     order = await open_and_draw(queue, rate_per_s=0)
     await queue.tick(4)
-    room, throttle = await queue.state.rooms.get(EVENT), queue.state.control_loop.throttle
+    room, ceilings = await queue.state.rooms.get(EVENT), queue.state.control_loop.ceilings
     assert await admit_now(queue.state.line, queue.state.gatekeeper, room, 3) == 3
     assert await calls(queue, order) == order[:3]
-    throttle.load_cache.on_frame(load_frame(refused=50).model_dump_json().encode())
-    await throttle.adjust(room)
-    assert throttle.enforced[EVENT].reason == "inventory-refuses"
+    slow = load_frame(work=90.0, average_work=90.0, done_per_s=1.0)
+    ceilings.load_cache.on_frame(slow.model_dump_json().encode())
+    assert await ceilings.adjust(room) == "inventory-slow"
+    assert float((await queue.room_hash())["at_checkout"]) == 90
 
 
 async def test_a_fan_who_left_before_the_draw_is_not_called(queue: Queue):

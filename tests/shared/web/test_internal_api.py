@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 
 from shared.contracts.fields import ServiceMessage
 from shared.errors import problems
-from shared.process.load_meter import LoadMeter
+from shared.process.load import Load
 from shared.process.settings import ServiceSettings
 from shared.rpc import ServiceClient, answered_here
 from shared.runtime.logging import request_fields
@@ -73,14 +73,14 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 @pytest.fixture
-def meter() -> LoadMeter:
-    return LoadMeter("inventory")
+def load() -> Load:
+    return Load("inventory")
 
 
 @pytest.fixture
-def app(meter: LoadMeter) -> FastAPI:
+def app(load: Load) -> FastAPI:
     created = create_service(
-        "inventory", SETTINGS, title="test", lifespan=lifespan, internal_api=api(), meter=meter
+        "inventory", SETTINGS, title="test", lifespan=lifespan, internal_api=api(), load=load
     )  # fmt: skip
     created.state.deps = Stock()
     return created
@@ -122,13 +122,13 @@ async def test_a_service_that_has_ended_is_called_by_http_again(over_http: Servi
 
 @pytest.mark.parametrize("kind", RAISED)
 async def test_a_problem_is_raised_as_it_is_over_http(
-    kind: str, app: FastAPI, over_http: ServiceClient, meter: LoadMeter, caplog: pytest.LogCaptureFixture
+    kind: str, app: FastAPI, over_http: ServiceClient, load: Load, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log of a bug or an outage included."""
     raised, logged, counted, refused = [], [], [], []
     for own in (False, True):
         caplog.clear()
-        before, refused_before = failures(), meter._slots[-1].refused
+        before, refused_before = failures(), load._slots[-1].refused
         called = "inventory" if own else "nobody"
         with answered_here(called, app.state.own_process), pytest.raises(problems.Problem) as caught:
             await asked(over_http, kind)
@@ -136,7 +136,7 @@ async def test_a_problem_is_raised_as_it_is_over_http(
         raised.append((type(problem), problem.code, problem.detail, problem.retry_after_s, problem.members))
         logged.append([record.getMessage() for record in caplog.records if record.levelname == "ERROR"])
         counted.append(failures() - before)
-        refused.append(meter._slots[-1].refused - refused_before)
+        refused.append(load._slots[-1].refused - refused_before)
     assert raised[0] == raised[1]
     assert logged[0] == logged[1]
     assert counted == [kind != "sold-out"] * 2

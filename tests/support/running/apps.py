@@ -25,7 +25,8 @@ def borrowed_app(create_app: Callable[..., FastAPI], settings: ServiceSettings, 
     app = _kept.pop(key, None) or create_app(settings, tuning)
     app.state.wrong_keys = WrongKeys()
     yield app
-    works = any(load.in_flight for load in getattr(app.state, "load", ()))  # a gateway sheds no load
+    load = app.state.load  # a gateway measures none
+    works = load is not None and (load.looks.in_flight or load.purchases.to_do())
     if not works and key == f"{create_app.__module__} {_values(app.state.settings)} {tuning!r}":
         _kept[key] = app
     while len(_kept) > KEPT_MAX:

@@ -123,7 +123,7 @@ end
 set.shown = shown
 
 -- The bucket only moves forward and starts empty. Its capacity covers a late tick, so `burst: 1` gives a fixed rate.
-local rate = number('rate_per_s') * (tonumber(room.throttle_factor) or 1)
+local rate = number('rate_per_s')
 local since = math.max(0, now - (tonumber(room.bucket_ms) or now))
 if number('ramp_ms') > 0 then
   rate = rate * math.min(1, 0.2 + 0.8 * math.max(0, now - since - number('ramp_ms')) / RAMP_MS)
@@ -132,20 +132,21 @@ local cap = math.max(number('burst'), number('rate_per_s') * LATE_TICK_MS / 1000
 -- Tokens saved at a higher rate are cut in proportion to the present rate; at rate 0 none are left.
 local saved, saved_at = number('tokens'), tonumber(room.saved_at_rate) or rate
 if rate < saved_at or rate <= 0 then saved = rate <= 0 and 0 or saved * rate / saved_at end
-local tokens = 0
+local tokens, floor_tokens = 0, 0
 local calling = shown == 'open' or shown == 'draining'
 local was_calling = room.shown == 'open' or room.shown == 'draining' or room.shown == 'last_chance'
 if calling and was_calling then
   tokens = math.min(cap, saved + rate * since / 1000)
+  floor_tokens = refill_floor(rate, since)
 elseif shown == 'last_chance' and was_calling then
   tokens = math.min(cap, saved)
 end
 set.token_cap, set.saved_at_rate = cap, rate
 set.bucket_ms = now
 
-local called_n, active_n = size(called), size(active)
-local extra = number('admit_now')
-local free = math.min(tokens + extra + 1e-6, number('max_active') - active_n - called_n)
+local called_n, active_n, in_progress = size(called), size(active), count_in_progress(now, called, active)
+local at_most, extra = under_ceiling(tokens, floor_tokens, in_progress), number('admit_now')
+local free = math.min(at_most + extra + 1e-6, number('max_active') - active_n - called_n)
 local expected_n, kept = count_expected_buyers(now, number('claim_window_s') * 1000, active_n,
   {version = tonumber(ARGV[7]), begun = tonumber(ARGV[5]), released = tonumber(ARGV[6])})
 for name, value in pairs(kept) do set[name] = value end
@@ -216,6 +217,8 @@ if n > 0 then
   set.contention_periods = number('contention_periods') + (contended and room.is_contended ~= '1' and 1 or 0)
 end
 local admitted = math.min(extra, calls)  -- manual admissions cost no tokens; those not made now lapse
+set.floor_tokens = string.format('%.6f', math.max(0, floor_tokens - (calls - admitted)))
+local held_back = holds_back(now, open, set, calls, math.floor(at_most + extra + 1e-6), tokens + extra)
 set.admit_now, set.manually_admitted = 0, number('manually_admitted') + admitted
 set.tokens = string.format('%.6f', math.max(0, tokens - (calls - admitted)))
 set.calls = number('calls') + calls
@@ -234,6 +237,7 @@ local state = {now_ms = now, version = set.version, shown = shown, config_versio
   generation = number('generation'), rate_per_s = rate, called = called_n + calls, active = active_n, calls = set.calls,
   manually_admitted = set.manually_admitted, scanned = set.scanned or number('scanned'),
   live = set.live or number('live'), tokens = tonumber(set.tokens), backlog = backlog,
+  in_progress = in_progress + calls, held_back = held_back,
   assume_live_until_ms = assume_until, busy = calls == CALLS_MAX or #overdue == MISSES_MAX,
   stock_bound = calling and uncommitted < 1 + calls,
   calls_left = uncommitted < math.huge and math.max(0, uncommitted - calls) or nil,

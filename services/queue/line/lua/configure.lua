@@ -7,7 +7,7 @@
 -- ARGV[3] clock_offset_ms int added to Redis' clock; 0 outside tests
 -- ARGV[4+] fields list names and values
 local reason = check_room(ARGV[1], 'config_version', 'tokens', 'bucket_ms', 'rate_per_s', 'shown', 'token_cap', 'state',
-  'liveness_window_ms', 'throttle_factor')
+  'liveness_window_ms')
 if reason then return reason end
 if number('config_version') >= tonumber(ARGV[2]) then return 'older' end
 
@@ -15,7 +15,7 @@ local now, tokens = clock(ARGV[3]), number('tokens')
 local runs = {open = true, draining = true}
 if runs[room.shown] then
   local since = math.max(0, now - (tonumber(room.bucket_ms) or now))
-  local refilled = tokens + number('rate_per_s') * (tonumber(room.throttle_factor) or 1) * since / 1000
+  local refilled = tokens + number('rate_per_s') * since / 1000
   tokens = math.max(tokens, math.min(tonumber(room.token_cap) or 1, refilled))
 end
 redis.call('HSET', KEYS[1], 'config_version', ARGV[2], unpack(ARGV, 4))

@@ -1,0 +1,337 @@
+"""The ceiling on purchases in progress lets no more fans in than checkout completes, and never stops the line; autotune
+keeps to its bounds.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from services.queue.admission.autotune import target_rate
+from services.queue.admission.ceiling import SILENT_WORK, LoadCache
+from services.queue.admission.gatekeeper import admit_now
+from shared.contracts.event_file import RoomPart
+from shared.contracts.frames import FRAME_STALE_S, LineFrame, LoadFrame, Throttled, load_channel
+from shared.contracts.room_options import PaceRules
+from shared.process.load import LEAST_MAX
+from tests.queue.admission.simulated_checkout import Sale
+from tests.queue.conftest import EVENT, Queue, line_frame, load_frame
+from tests.support.wait import wait_until
+
+FLOOR_PER_S = 20  # a tenth of the rate of `sale`
+
+SLOW: dict[str, Any] = {"work": 90.0, "average_work": 90.0, "done_per_s": 30.0}
+
+
+def at_checkout(*frames: LoadFrame, slow_ms: int = 1000) -> Any:
+    cache = LoadCache(cast(Any, None))
+    for frame in frames:
+        cache.on_frame(frame.model_dump_json().encode())
+    return cache.checkout(slow_ms=slow_ms)
+
+
+@pytest.mark.parametrize(
+    ("facts", "work", "slowness", "overload"),
+    [
+        ([{}], 2, 0, None),
+        ([SLOW], 90, 3, "inventory-slow"),
+        ([SLOW, {"done_per_s": 60.0}], 92, 1, None),
+        ([{**SLOW, "average_work": 15.0}], 90, 0.5, None),
+        ([{"work": 4.0, "average_work": 4.0, "done_per_s": 0.0}], 4, 0, None),
+        ([{"work": 8.0, "average_work": 8.0, "done_per_s": 0.0}], 8, 8e6, "inventory-slow"),
+    ],
+)
+def test_checkout_is_slow_that_has_more_in_work_than_it_completes_in_a_time(
+    facts: list[dict[str, Any]], work: float, slowness: float, overload: str | None
+) -> None:
+    found = at_checkout(*(load_frame(process=f"i-{n}", **one) for n, one in enumerate(facts)))
+    assert (found.work, found.overload) == (work, overload)
+    assert found.slowness == pytest.approx(min(1e6, slowness), rel=0.1)
+
+
+def test_the_slower_service_counts_and_what_both_have_in_work() -> None:
+    found = at_checkout(load_frame(**SLOW), load_frame("orders", "o-1", **{**SLOW, "done_per_s": 20.0}))
+    assert (found.work, found.done_per_s, found.overload) == (180, 20, "orders-slow")
+    assert at_checkout(load_frame(**SLOW), slow_ms=5000).overload is None, "each room has a limit of its own for slow"
+
+
+@pytest.fixture
+def control_and_tick(queue: Queue) -> Callable[..., Any]:
+    """Runs the control loop, after a load frame if one is given, and then a tick."""
+
+    async def run(after_s: float = 1.0, *, load: LoadFrame | None = None) -> LineFrame:
+        if load is not None:
+            receive(queue, load)
+        queue.advance_clock(after_s)
+        await queue.state.control_loop.run_once()
+        return await queue.state.gatekeeper.tick(EVENT)
+
+    return run
+
+
+def receive(queue: Queue, load: LoadFrame) -> None:
+    queue.state.control_loop.ceilings.load_cache.on_frame(load.model_dump_json().encode())
+
+
+async def ceiling(queue: Queue) -> float:
+    return float((await queue.room_hash())["ceiling"])
+
+
+async def test_the_ceiling_falls_while_checkout_is_slow_and_rises_while_it_holds_fans_back(
+    queue: Queue, control_and_tick
+) -> None:
+    await queue.open(fans=900, rate_per_s=400, burst=400, max_active=100_000)
+    await control_and_tick(load=load_frame())
+    assert await ceiling(queue) == 128, "few at first"
+    fallen = []
+    for _ in range(4):
+        await control_and_tick(load=load_frame(**SLOW))
+        fallen.append(await ceiling(queue))
+    assert fallen == pytest.approx([64, 32, 30, 30], rel=0.05), "not below what is done in a second"
+    risen = []
+    for _ in range(8):
+        await control_and_tick(load=load_frame())
+        risen.append(await ceiling(queue))
+    assert risen[:2] == [pytest.approx(30 * 1.6, rel=0.05), 64], "half of what it was is back in seconds"
+    assert risen[3] == pytest.approx(64 * 1.1**2, rel=0.1)
+    assert risen[-1] / risen[-2] == pytest.approx(1.1, rel=0.05), "the rest slowly"
+
+
+async def test_fans_who_were_just_called_and_work_at_checkout_are_in_progress_and_no_more_are_called(
+    queue: Queue, control_and_tick
+) -> None:
+    pace = {"guard_floor": 0.01}
+    await queue.open(rate_per_s=1000, burst=1000, max_active=100_000, pace=pace)
+    await control_and_tick(load=load_frame(work=28.0))
+    await queue.join_fans(900)
+    await queue.tick()
+    assert len(await queue.called()) in range(100, 106), "128 less the work"
+    await queue.tick(0.1)
+    assert len(await queue.called()) in range(100, 112), "no more, but the floor"
+    await queue.claim(*((n, f"fan-{n}") for n in await queue.called()))
+    called = len(await queue.sorted_set("active"))
+    await queue.tick(0.1)
+    assert len(await queue.called()) <= 12, "who was let in just now is in progress"
+    await queue.tick(2.5)
+    assert len(await queue.called()) > called // 2, "who takes time to choose is not"
+
+
+async def test_fans_are_called_at_the_floor_whatever_checkout_says(queue: Queue, control_and_tick) -> None:
+    await queue.open(fans=900, rate_per_s=100, burst=1, max_active=100_000)
+    frames = [await control_and_tick(load=load_frame(work=1e6, average_work=1e6, done_per_s=0.0)) for _ in range(3)]
+    frame = frames[-1]
+    assert frame.throttled == Throttled(factor=0.1, reason="inventory-slow")
+    assert (frame.rate_per_s, frame.effective_rate_per_s) == (100, 10)
+    before = len(await queue.called())
+    for _ in range(50):
+        await queue.tick(0.2)
+    assert len(await queue.called()) - before in range(95, 130), "10 s at a tenth of 100, and the test's own time"
+
+
+async def test_several_control_loops_move_the_ceiling_as_one(queue: Queue, new_queue) -> None:
+    await queue.open(rate_per_s=100)
+    other = new_queue()
+    await other.state.rooms.refresh()
+    for _ in range(2):
+        queue.advance_clock(1.0)
+        other.state.line.clock_offset_ms = queue.state.line.clock_offset_ms
+        for one in (queue, other, queue, other):
+            receive(one, load_frame(work=900.0, average_work=900.0, done_per_s=1.0))
+            await one.state.control_loop.run_once()
+    assert await ceiling(queue) == pytest.approx(64, rel=0.05)
+
+
+async def test_rooms_share_the_ceiling_by_their_rates(queue: Queue, control_and_tick) -> None:
+    await queue.open(fans=10, rate_per_s=0.001)
+    await control_and_tick(load=load_frame(work=30.0))
+    assert (await queue.room_hash())["at_checkout"] == "30.0"
+    loop, room = queue.state.control_loop, await queue.state.rooms.get(EVENT)
+    loop.gatekeeper.frames.last["other"] = line_frame()
+    loop.rooms.known["other"] = replace(room, event_id="other", rate_per_s=0.002)
+    assert loop._share(room) == pytest.approx(1 / 3)
+
+
+async def test_a_service_that_has_gone_silent_leaves_the_floor_and_one_never_heard_of_everything(
+    queue: Queue, control_and_tick
+) -> None:
+    now_s = 0.0
+    queue.state.control_loop.ceilings.load_cache = LoadCache(queue.redis, clock=lambda: now_s)
+    await queue.open(fans=900, rate_per_s=500, burst=500, max_active=100_000)
+    assert (await control_and_tick()).throttled is None
+    assert len(await queue.called()) > 300
+    await control_and_tick(load=load_frame())
+    assert len(await queue.called()) < 700
+    now_s = FRAME_STALE_S + 1
+    frame = await control_and_tick()
+    assert frame.throttled == Throttled(factor=0.1, reason="inventory-silent")
+    assert float((await queue.room_hash())["at_checkout"]) == SILENT_WORK
+    receive(queue, load_frame())
+    assert queue.state.control_loop.ceilings.load_cache.checkout(slow_ms=1000).overload is None
+
+
+@pytest.mark.parametrize("mode", ["observe", "off"])
+async def test_a_guard_that_observes_holds_nobody_back(queue: Queue, control_and_tick, mode: str) -> None:
+    await queue.open(fans=900, rate_per_s=1000, burst=1000, pace={"guard": mode})
+    frame = [await control_and_tick(load=load_frame(**SLOW)) for _ in range(5)][-1]
+    assert (len(await queue.called()), frame.throttled) == (900, None)
+    observed = queue.state.control_loop.ceilings.observed.get(EVENT)
+    assert (observed.factor if observed else None) == (0.1 if mode == "observe" else None)
+
+
+async def test_switching_the_guard_off_calls_at_the_rate_at_once(queue: Queue, control_and_tick) -> None:
+    await queue.open(fans=900, rate_per_s=1000, burst=1000)
+    assert (await control_and_tick(load=load_frame(**SLOW))).throttled is not None
+    await queue.configure(pace=PaceRules(guard="off"))
+    assert (await control_and_tick(0.5, load=load_frame(**SLOW))).throttled is None
+    assert len(await queue.called()) > 500
+
+
+async def test_an_operator_calls_beyond_the_ceiling(queue: Queue, control_and_tick) -> None:
+    await queue.open(fans=100, rate_per_s=1, burst=1)
+    await control_and_tick(load=load_frame(work=1e6, average_work=1e6, done_per_s=0.0))
+    room = await queue.state.rooms.get(EVENT)
+    assert await admit_now(queue.state.line, queue.state.gatekeeper, room, 30) == 30
+
+
+async def test_load_frames_are_received_over_pub_sub_and_invalid_ones_are_ignored(queue: Queue) -> None:
+    load_cache = queue.state.control_loop.ceilings.load_cache
+    listening = asyncio.create_task(load_cache.listen())
+    try:
+
+        async def received() -> bool:
+            await queue.redis.publish(load_channel("inventory"), b"{}")
+            await queue.redis.publish(load_channel("inventory"), load_frame(**SLOW).model_dump_json())
+            return load_cache.checkout(slow_ms=1000).overload == "inventory-slow"
+
+        await wait_until(received)
+    finally:
+        listening.cancel()
+
+
+# -- sales, on a clock of their own ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sale(queue: Queue) -> Callable[..., Any]:
+    """A line of 1,500 fans, of whom 200 are called a second if checkout allows it, which completes `capacity`."""
+
+    async def make(capacity: float, *, rate_per_s: float = 200, fans: int = 1500, **options: Any) -> Sale:
+        await queue.open(rate_per_s=rate_per_s, burst=round(rate_per_s), max_active=4000)
+        for first in range(1, fans + 1, 500):
+            await queue.join(*(f"fan-{n}" for n in range(first, first + 500)))
+        made = Sale(queue, capacity, **options)
+        await made.tell()
+        return made
+
+    return make
+
+
+def last(seconds: list[Any], count: int, of: str) -> float:
+    """The mean of the last so many seconds."""
+    return sum(getattr(second, of) for second in seconds[-count:]) / count
+
+
+@pytest.mark.parametrize("capacity", [50, 120])
+async def test_a_crowd_is_called_as_fast_as_checkout_completes(sale, capacity: float) -> None:
+    crowd = await sale(capacity)
+    seconds = await crowd.run(10)
+    assert max(second.work for second in seconds) < LEAST_MAX, "a process with less to do refuses nobody"
+    assert last(seconds, 5, "done") > 0.8 * capacity
+    assert sorted(crowd.waits_s)[int(0.95 * len(crowd.waits_s))] < 2.0
+
+
+async def test_a_provider_that_takes_seconds_slows_nobody(sale) -> None:
+    crowd = await sale(80, provider_s=2.5)
+    seconds = await crowd.run(14)
+    assert max(second.work for second in seconds) < LEAST_MAX
+    assert last(seconds, 6, "done") > 0.75 * 80
+
+
+async def test_half_of_those_who_are_called_stay_away_and_others_are_called_instead(sale) -> None:
+    crowd = await sale(50, stay_away=0.5)
+    seconds = await crowd.run(14)
+    assert max(second.work for second in seconds) < LEAST_MAX
+    assert last(seconds, 10, "done") > 0.7 * 50
+    assert last(seconds, 10, "called") > 65, "more than are completed"
+    assert min(second.called for second in seconds[1:]) >= 0.9 * FLOOR_PER_S
+
+
+async def test_after_everybody_paid_at_once_the_line_goes_on_within_seconds(sale) -> None:
+    choosing = await sale(100, rate_per_s=120, thinks_s=1000)
+    before = await choosing.run(5)
+    assert last(before, 2, "called") > 100, "who chooses is no load"
+    paying = choosing.pay_at_once()
+    assert paying > 300
+    seconds = await choosing.run(paying / 100 + 6)
+    assert choosing.finished == paying
+    assert min(second.called for second in seconds) >= 10, "the floor, while it is being done"
+    assert seconds[-1].called > 50
+    assert max(second.called for second in seconds[1:]) <= 250, "what was saved up, and no more than the rate"
+
+
+async def test_after_a_loss_of_redis_the_rate_ramps_up_from_a_fifth(new_queue) -> None:
+    queue = new_queue(ramp_after_loss=True)
+    await queue.open(fans=50, rate_per_s=100, burst=1, max_active=100_000)
+    await queue.redis.flushall()
+    await queue.state.recovery.rebuild(EVENT)
+    queue.time_ms = int((await queue.room_hash())["ramp_ms"])  # the test's own time does not count
+    frames = [await queue.tick(s) for s in (0.2, 14.8, 0.2, 16.0, 0.2)][::2]  # a tick uses the rate it began with
+    factors = [frame.throttled.factor if frame.throttled else 1.0 for frame in frames]
+    assert factors == [pytest.approx(0.2, abs=0.02), pytest.approx(0.6, abs=0.02), 1.0]
+    assert frames[0].throttled
+    assert frames[0].throttled.reason == "recovering"
+
+
+# -- autotune ----------------------------------------------------------------------------------------------------------
+
+TUNED = PaceRules(autotune="on", rate_min=20, rate_max=120)
+
+
+@pytest.mark.parametrize(
+    ("rate", "facts", "overload", "target"),
+    [
+        (100, {}, None, 105),
+        (118, {"calls_per_s": 118.0}, None, 120),
+        (100, {}, "orders-slow", 80),
+        (22, {}, "orders-slow", 20),
+        (100, {"calls_per_s": 50.0}, None, 100),
+        (100, {"full": True}, None, 100),
+        (100, {"head": 1000}, None, 100),
+        (100, {"state": "paused"}, None, 100),
+        (100, {"throttled": Throttled(factor=0.5, reason="easing")}, None, 100),
+        (500, {"calls_per_s": 1.0}, None, 120),
+        (5, {"calls_per_s": 1.0}, None, 20),
+    ],
+)
+def test_autotune_changes_the_rate_within_its_bounds_and_only_for_a_reason(rate, facts, overload, target) -> None:
+    assert target_rate(rate, TUNED, line_frame(**{"calls_per_s": 99.0, **facts}), overload) == target
+
+
+async def test_autotune_changes_the_rate_once_in_ten_seconds_and_writes_the_audit_log(
+    queue: Queue, control_and_tick
+) -> None:
+    await queue.open(rate_per_s=100, pace={"guard": "off", "autotune": "on", "rate_min": 10, "rate_max": 200})
+    for _ in range(3):
+        await control_and_tick(load=load_frame(**SLOW))
+    rows = await queue.sql(
+        "SELECT actor, action, reason, after FROM queue.audit_log WHERE actor = 'autotune' ORDER BY id"
+    )
+    assert len(rows) == 1
+    assert (rows[0].action, rows[0].reason, rows[0].after["rate_per_s"]) == ("change", "inventory-slow", 80)
+
+
+async def test_autotune_that_observes_changes_no_rate(queue: Queue, control_and_tick) -> None:
+    await queue.open(rate_per_s=100, pace={"guard": "off", "autotune": "observe", "rate_min": 10, "rate_max": 200})
+    await control_and_tick(load=load_frame(**SLOW))
+    assert queue.state.control_loop.autotune.target_rates == {EVENT: 80}
+    assert (await queue.state.rooms.read(EVENT)).rate_per_s == 100
+
+
+def test_switches_may_be_booleans_and_wrong_pace_rules_are_refused() -> None:
+    part = RoomPart.model_validate({"pace": {"guard": False, "autotune": True, "rate_min": 1, "rate_max": 2}})
+    assert (part.pace.guard, part.pace.autotune) == ("off", "on")
+    for wrong in ({"autotune": "on"}, {"rate_min": 5, "rate_max": 2}, {"guard": "maybe"}, {"guard_floor": 0}):
+        with pytest.raises(ValueError, match=r"autotune needs|must not be above|Input should"):
+            PaceRules.model_validate(wrong)
