@@ -313,9 +313,8 @@ def test_a_frame_says_how_much_is_in_work_on_average_and_how_much_is_done_a_seco
     timed.load.before(scope("POST", "/orders"))
     timed.now_s += 2.0
     frame = timed.load.frame()
-    assert (frame.work, frame.average_work, frame.done_per_s) == (1.0, pytest.approx(0.75, abs=0.06), 2.5), (
-        "of both seconds that have passed"
-    )
+    assert (frame.work, frame.done_per_s) == (1.0, 2.5), "of all seconds that have passed"
+    assert frame.average_work == pytest.approx(0.75, abs=0.06)
     for _ in range(AVERAGED):
         timed.now_s += 1.0
         frame = timed.load.frame()
