@@ -1,4 +1,4 @@
-"""The overload throttle: a slow inventory lowers the admission rate, and the rate rises again afterwards."""
+"""The overload guard: a slow inventory lowers the admission rate, and the rate rises again afterwards."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ from tests.support.running.fans import fan_of
 from tests.support.running.suite import RunningSuite
 from tests.support.wait import wait_until
 
-SLOW_MS, FANS = 300, 8
+SLOW_MS, FANS = 300, 14
 
 
 async def test_a_slow_inventory_lowers_the_admission_rate_within_thirty_seconds(suite: RunningSuite) -> None:

@@ -33,7 +33,7 @@ Overload = Literal["inventory-silent", "orders-silent", "inventory-slow", "order
 OVERLOADS: dict[str, Overload] = {overload: overload for overload in get_args(Overload)}
 SERVICES = ("inventory", "orders")
 PROCESSES_MAX = 1000
-WORK_MIN = 5.0  # fewer purchases in work are no overload, however slow
+WORK_MIN = 10.0  # fewer purchases in work are no overload, however slow
 SILENT_WORK, SLOWEST = 1e9, 1e6
 
 

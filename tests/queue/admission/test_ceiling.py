@@ -22,7 +22,7 @@ from tests.support.wait import wait_until
 
 FLOOR_PER_S = 20  # a tenth of the rate of `sale`
 
-SLOW: dict[str, Any] = {"work": 90.0, "average_work": 90.0, "done_per_s": 30.0}
+SLOW: dict[str, Any] = {"work": 150.0, "average_work": 150.0, "done_per_s": 50.0}
 
 
 def at_checkout(*frames: LoadFrame, slow_ms: int = 1000) -> Any:
@@ -36,11 +36,11 @@ def at_checkout(*frames: LoadFrame, slow_ms: int = 1000) -> Any:
     ("facts", "work", "slowness", "overload"),
     [
         ([{}], 2, 0, None),
-        ([SLOW], 90, 3, "inventory-slow"),
-        ([SLOW, {"done_per_s": 60.0}], 92, 1, None),
-        ([{**SLOW, "average_work": 15.0}], 90, 0.5, None),
-        ([{"work": 4.0, "average_work": 4.0, "done_per_s": 0.0}], 4, 0, None),
-        ([{"work": 8.0, "average_work": 8.0, "done_per_s": 0.0}], 8, 8e6, "inventory-slow"),
+        ([SLOW], 150, 3, "inventory-slow"),
+        ([SLOW, {"done_per_s": 110.0}], 152, 1, None),
+        ([{**SLOW, "average_work": 25.0}], 150, 0.5, None),
+        ([{"work": 9.0, "average_work": 9.0, "done_per_s": 0.0}], 9, 0, None),
+        ([{"work": 12.0, "average_work": 12.0, "done_per_s": 0.0}], 12, 1e6, "inventory-slow"),
     ],
 )
 def test_checkout_is_slow_that_has_more_in_work_than_it_completes_in_a_time(
@@ -53,7 +53,7 @@ def test_checkout_is_slow_that_has_more_in_work_than_it_completes_in_a_time(
 
 def test_the_slower_service_counts_and_what_both_have_in_work() -> None:
     found = at_checkout(load_frame(**SLOW), load_frame("orders", "o-1", **{**SLOW, "done_per_s": 20.0}))
-    assert (found.work, found.done_per_s, found.overload) == (180, 20, "orders-slow")
+    assert (found.work, found.done_per_s, found.overload) == (300, 20, "orders-slow")
     assert at_checkout(load_frame(**SLOW), slow_ms=5000).overload is None, "each room has a limit of its own for slow"
 
 
@@ -89,13 +89,13 @@ async def test_the_ceiling_falls_while_checkout_is_slow_and_rises_while_it_holds
     for _ in range(4):
         await control_and_tick(load=load_frame(**SLOW))
         fallen.append(await ceiling(queue))
-    assert fallen == pytest.approx([64, 32, 30, 30], rel=0.05), "not below what is done in a second"
+    assert fallen == pytest.approx([64, 50, 50, 50], rel=0.05), "not below what is done in a second"
     risen = []
     for _ in range(8):
         await control_and_tick(load=load_frame())
         risen.append(await ceiling(queue))
-    assert risen[:2] == [pytest.approx(30 * 1.6, rel=0.05), 64], "half of what it was is back in seconds"
-    assert risen[3] == pytest.approx(64 * 1.1**2, rel=0.1)
+    assert risen[:2] == pytest.approx([64, 64 * 1.1], rel=0.05), "half of what it was is back in seconds"
+    assert risen[3] == pytest.approx(64 * 1.1**3, rel=0.1)
     assert risen[-1] / risen[-2] == pytest.approx(1.1, rel=0.05), "the rest slowly"
 
 

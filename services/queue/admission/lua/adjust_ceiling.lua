@@ -12,7 +12,7 @@
 -- ARGV[6] slowness float time that checkout takes for what it has in work on average, by the time from which it is slow
 -- ARGV[7] slowness_now float the same for what it has in work now, before which nothing rises
 -- ARGV[8] clock_offset_ms int added to Redis' clock; 0 outside tests
-local START, LEAST, RISE, QUICK_RISE, FALL_MOST, STEP_MAX_MS, HELD_BACK_MS = 128, 8, 1.1, 1.6, 0.5, 5000, 2000
+local START, LEAST, RISE, QUICK_RISE, FALL_MOST, STEP_MAX_MS, HELD_BACK_MS = 128, 32, 1.1, 1.6, 0.5, 5000, 2000
 local FORGET, FORGET_SLOW = 0.98, 0.95  -- what is left of the best second each second
 local reason = check_room(ARGV[1], 'ceiling', 'ceiling_ms', 'ceiling_safe', 'ceiling_falls', 'ceiling_best',
   'held_back_ms', 'max_active')
@@ -23,7 +23,7 @@ local safe, falls = tonumber(room.ceiling_safe) or 1e9, room.ceiling_falls or '0
 local best = math.max(tonumber(ARGV[5]), number('ceiling_best') * (slowness > 1 and FORGET_SLOW or FORGET) ^ since)
 
 if slowness > 1 then
-  if falls == '0' then safe, falls = ceiling / 2, '1' end
+  if falls == '0' then safe, falls = math.max(best, ceiling / 2), '1' end
   local fallen = ceiling * math.max(FALL_MOST, 1 / slowness) ^ since
   ceiling = math.max(LEAST, math.min(ceiling, math.max(best, fallen)))
 else
