@@ -46,7 +46,9 @@ class Sale:
     _credit: float = 0.0
     _area: float = 0.0
     _done: int = 0
-    _frames: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=AVERAGED))
+    _second_s: float = 0.0
+    _untold_s: float = 0.0
+    _frames: deque[tuple[float, int, float]] = field(default_factory=lambda: deque(maxlen=AVERAGED))
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
@@ -54,9 +56,11 @@ class Sale:
     async def run(self, seconds: float) -> list[Second]:
         """These seconds."""
         first = len(self.seconds)
-        for n in range(round(seconds / STEP_S)):
-            if n % round(1 / STEP_S) == 0:
+        until_s = self.now_s + seconds
+        while self.now_s < until_s - STEP_S / 2:
+            if not self.seconds or self.now_s >= self._second_s + 1 - STEP_S / 2:
                 self.seconds.append(Second())
+                self._second_s = self.now_s
             await self._step()
         return self.seconds[first:]
 
@@ -66,20 +70,24 @@ class Sale:
         return len(self._pays)
 
     async def _step(self) -> None:
-        self.now_s += STEP_S
+        """On a slow machine a step is as long as it takes: the queue's clock does not stand still."""
+        before_ms = self.queue.time_ms
         await self.queue.tick(STEP_S)
+        step_s = (self.queue.time_ms - before_ms) / 1000
+        self.now_s += step_s
+        self._untold_s += step_s
         self._call(await self.queue.called())
         claiming = self._due(self._claims)
         if claiming:
             await self.queue.claim(*((n, f"fan-{n}") for n in claiming))
             self._pays += [(self.now_s + self.thinks_s * self._random.uniform(0.5, 1.5), n) for n in claiming]
         self._work.extend((self.now_s, n) for n in self._due(self._pays))
-        self._complete()
+        self._complete(step_s)
         gone = self._due(self._paid)
         if gone:
             await self.queue.leave(*((n, f"fan-{n}") for n in gone))
             self.finished += len(gone)
-        if round(self.now_s / STEP_S) % round(FRAME_S / STEP_S) == 0:
+        if self._untold_s >= FRAME_S:
             await self.tell()
 
     def _call(self, called: list[int]) -> None:
@@ -95,10 +103,10 @@ class Sale:
         waiting[:] = [one for one in waiting if one[0] > self.now_s]
         return due
 
-    def _complete(self) -> None:
-        self._area += len(self._work) * STEP_S
+    def _complete(self, step_s: float) -> None:
+        self._area += len(self._work) * step_s
         self.seconds[-1].work = max(self.seconds[-1].work, len(self._work))
-        self._credit = min(self.capacity * STEP_S, self._credit) + self.capacity * STEP_S
+        self._credit = min(self.capacity * STEP_S, self._credit) + self.capacity * step_s
         while self._work and self._credit >= 1:
             since_s, n = self._work.popleft()
             self._credit -= 1
@@ -109,11 +117,13 @@ class Sale:
 
     async def tell(self) -> None:
         loop = self.queue.state.control_loop
-        self._frames.append((self._area, self._done))
-        passed_s = FRAME_S * len(self._frames)
-        work, done = (sum(each) / passed_s for each in zip(*self._frames, strict=True))
-        orders = load_frame("orders", "o-1", work=self._area / FRAME_S, average_work=work, done_per_s=done)
+        self._frames.append((self._area, self._done, self._untold_s))
+        area, done_n, passed_s = map(sum, zip(*self._frames, strict=True))
+        work, done = area / max(passed_s, STEP_S), done_n / max(passed_s, STEP_S)
+        orders = load_frame(
+            "orders", "o-1", work=self._area / max(self._untold_s, STEP_S), average_work=work, done_per_s=done
+        )
         for frame in (load_frame(), orders):
             loop.ceilings.load_cache.on_frame(frame.model_dump_json().encode())
-        self._area, self._done = 0.0, 0
+        self._area, self._done, self._untold_s = 0.0, 0, 0.0
         await loop.run_once()

@@ -158,14 +158,15 @@ async def test_a_service_that_has_gone_silent_leaves_the_floor_and_one_never_hea
 ) -> None:
     now_s = 0.0
     queue.state.control_loop.ceilings.load_cache = LoadCache(queue.redis, clock=lambda: now_s)
-    await queue.open(fans=900, rate_per_s=500, burst=500, max_active=100_000)
+    pace = {"guard_floor": 0.02}
+    await queue.open(fans=900, rate_per_s=500, burst=500, max_active=100_000, pace=pace)
     assert (await control_and_tick()).throttled is None
     assert len(await queue.called()) > 300
     await control_and_tick(load=load_frame())
-    assert len(await queue.called()) < 700
+    assert len(await queue.called()) < 800
     now_s = FRAME_STALE_S + 1
     frame = await control_and_tick()
-    assert frame.throttled == Throttled(factor=0.1, reason="inventory-silent")
+    assert frame.throttled == Throttled(factor=0.02, reason="inventory-silent")
     assert float((await queue.room_hash())["at_checkout"]) == SILENT_WORK
     receive(queue, load_frame())
     assert queue.state.control_loop.ceilings.load_cache.checkout(slow_ms=1000).overload is None
