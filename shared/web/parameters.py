@@ -1,4 +1,6 @@
-"""Parameters of requests: ids of paths with their limits, the time steps of a report, the `Idempotency-Key`."""
+"""Parameters of requests: ids of paths with their limits, time steps of a report, the `Idempotency-Key`, and the
+language of who asks, by one rule for pages, orders, mails and problems.
+"""
 
 import hashlib
 import re
@@ -7,11 +9,17 @@ from typing import Annotated
 
 from fastapi import Depends, Header, Path, Query
 from pydantic import AwareDatetime
+from starlette.datastructures import QueryParams
+from starlette.types import Scope
 
 from shared.contracts.fields import EVENT_ID_PATTERN, SECTION_ID_PATTERN, PlainText, TimeSteps
 from shared.errors.problems import IdempotencyKeyMalformed, IdempotencyKeyMissing, InvalidRequest
 from shared.routes import REFERENCE
+from shared.security.credentials import cookie, header_fields
+from shared.words.words import LANGUAGES, accepted_language
 
+LANGUAGE_COOKIE = "onsale_lang"
+VARY = "accept-language, cookie"
 STEPS_MAX, STEP_S_MAX = 400, 31 * 86_400
 
 REFERENCE_PATTERN = f"^{REFERENCE}$"
@@ -54,3 +62,16 @@ def idempotency_key(header: str | None) -> str:
 def key_hash(key: str) -> bytes:
     """Idempotency keys are secrets: only their hash is stored."""
     return hashlib.sha256(key.encode()).digest()
+
+
+def language_of(scope: Scope) -> str:
+    """One of `LANGUAGES`: that of `?lang=`, else of the cookie, else of the browser's settings."""
+    fields = header_fields(scope)
+    chosen = named_language(scope) or cookie(fields, LANGUAGE_COOKIE)
+    return chosen if chosen in LANGUAGES else accepted_language(fields.get(b"accept-language", b"").decode("latin-1"))
+
+
+def named_language(scope: Scope) -> str | None:
+    """The language that the address names."""
+    named = QueryParams(scope["query_string"]).get("lang")
+    return named if named in LANGUAGES else None

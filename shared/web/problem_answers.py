@@ -17,8 +17,8 @@ from shared.errors.outages import CERTAIN, POSSIBLE, in_one_line, is_outage, pro
 from shared.errors.problems import Problem
 from shared.runtime.logging import get_logger
 from shared.web.answers import Answer, fields_of
-from shared.web.languages import language_of
 from shared.web.pages import problem_page
+from shared.web.parameters import language_of
 
 log = get_logger("onsale.http")
 KNOWN = {404: problems.NotFound, 405: problems.MethodNotAllowed, 400: problems.MalformedRequest}

@@ -18,9 +18,9 @@ from shared.contracts.fields import EVENT_ID_PATTERN
 from shared.runtime.clock import now_ms, to_datetime
 from shared.web.answers import JSON, Answer, compressed, fields_of
 from shared.web.fast_routes import FastRoute
-from shared.web.languages import VARY, language_of
 from shared.web.pages.built_files import assets, built_file
 from shared.web.pages.calendar_file import CalendarEntry, calendar_file
+from shared.web.parameters import VARY, language_of
 from shared.web.request import Request
 from shared.words.words import words
 

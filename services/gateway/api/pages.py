@@ -27,8 +27,8 @@ from shared.routes import EVENT_ID, REFERENCE
 from shared.security.credentials import set_cookie
 from shared.web.answers import Answer, Document
 from shared.web.fast_routes import FastRoute
-from shared.web.languages import LANGUAGE_COOKIE, language_of, named_language
 from shared.web.pages.built_files import IMMUTABLE, assets, built_file
+from shared.web.parameters import LANGUAGE_COOKIE, language_of, named_language
 from shared.web.request import Request
 
 _event_id, _reference = re.compile(EVENT_ID), re.compile(REFERENCE)

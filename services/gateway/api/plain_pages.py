@@ -26,7 +26,7 @@ from shared.security.credentials import cookie, cookies, order_cookie, set_cooki
 from shared.security.tokens import QueueToken
 from shared.web.answers import Answer, compressed, fields_of
 from shared.web.forms import PLAIN_COOKIE, PLAIN_COOKIE_S, typed_fields
-from shared.web.languages import language_of
+from shared.web.parameters import language_of
 from shared.web.request import Request
 from shared.words.words import Words, words
 

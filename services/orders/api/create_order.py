@@ -10,7 +10,7 @@ from services.orders.state import State
 from shared.security.client_address import client_address
 from shared.web.answers import Answer
 from shared.web.fast_routes import FastRoute
-from shared.web.languages import language_of
+from shared.web.parameters import language_of
 from shared.web.request import Request
 
 

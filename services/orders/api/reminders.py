@@ -17,7 +17,7 @@ from services.orders.problems import MailDisabled
 from services.orders.state import state_of
 from shared.errors.problems import TooManyRequests
 from shared.security.client_address import client_address
-from shared.web.languages import VARY, language_of
+from shared.web.parameters import VARY, language_of
 from shared.web.request import request_of
 from shared.words.words import Words, words
 
