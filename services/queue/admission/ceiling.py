@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from services.queue.line.redis_line import PRELUDE, RedisLine
 from services.queue.metrics import CEILING, THROTTLED, THROTTLES
 from services.queue.rooms.model import WaitingRoom
+from shared.concurrency.background import wake
 from shared.contracts.frames import FRAME_STALE_S, LOAD_CHANNELS, LoadFrame, Throttled
 from shared.redis.client import Redis
 from shared.redis.pubsub import listen
@@ -71,8 +72,11 @@ class LoadCache:
             log.warning("load.frame_unreadable", size=len(raw))
             return
         if frame.service in SERVICES:
+            was_used = self.is_used
             self._frames[frame.process] = frame
             self._known.add(frame.service)
+            if self.is_used and not was_used:
+                wake("queue")  # the control loop may have paused
 
     @property
     def is_used(self) -> bool:

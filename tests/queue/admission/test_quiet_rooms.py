@@ -136,9 +136,13 @@ async def test_places_that_redis_lacks_and_joins_being_inserted_are_not_quiet(
     assert await joins.pending_commits.commit_all() is None
 
 
-async def test_the_control_loop_is_quiet_while_there_is_no_load(quiet: Queue) -> None:
+async def test_the_control_loop_is_quiet_while_there_is_no_load(quiet: Queue, woken: list[str]) -> None:
     control_loop = quiet.state.control_loop
     assert await control_loop.run_once() == Quiet()
-    load = LoadFrame(service="orders", process="one", at_ms=now_ms(), writes=1, refused=0, p95_ms=1.0, pool_full_s=0.0)
-    control_loop.throttle.load_cache.on_frame(load.model_dump_json().encode())
+    load = LoadFrame(
+        service="orders", process="one", at_ms=now_ms(), work=1.0, average_work=1.0, done_per_s=0.0, refused=0,
+        p95_ms=1.0,
+    )  # fmt: skip
+    control_loop.ceilings.load_cache.on_frame(load.model_dump_json().encode())
+    assert woken == ["queue"]
     assert await control_loop.run_once() is None

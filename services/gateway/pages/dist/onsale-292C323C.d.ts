@@ -423,10 +423,10 @@ export interface LaneAnswer {
   opens_at?: string | null;
 }
 
-/** The rate is throttled below the operator's: the share that is left, and the reason. */
+/** Fewer are called than the operator's rate allows: the share that is left, and the reason. */
 export interface Throttled {
   factor: number;
-  reason: "inventory-refuses" | "inventory-slow" | "inventory-full" | "orders-refuses" | "orders-slow" | "orders-full" | "easing" | "recovering";
+  reason: "inventory-slow" | "inventory-silent" | "orders-slow" | "orders-silent" | "easing" | "recovering";
 }
 
 /** The public state of the line; what a lane has is that of lane 0. */
