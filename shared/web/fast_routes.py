@@ -7,7 +7,7 @@ knows the route by its path and method, for its 405. Every other request goes to
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import BaseModel
 from starlette.routing import Route
@@ -18,7 +18,6 @@ from shared.web.problem_answers import invalid_request
 from shared.web.request import Request
 
 MODEL_REF = "#/components/schemas/{model}"
-Question = TypeVar("Question", bound=BaseModel)
 Content = type[BaseModel] | str  # of an answer: a JSON model, or the media type of another body
 Found = Answer | Later | ASGIApp
 Handler = Callable[[Request], Found | Awaitable[Found]]
