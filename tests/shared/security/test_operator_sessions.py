@@ -20,7 +20,7 @@ from shared.security.auth import (
     sign_session,
 )
 from shared.security.tokens import development_keys
-from shared.web.app import create_service
+from shared.web.app import create_service, public
 from tests.support.running.suite import problem
 
 SECRETS = {role: f"the-secret-of-a-{role}-here" for role in ("viewer", "operator", "admin")}
@@ -51,7 +51,7 @@ def app() -> FastAPI:
 
 def client(app: FastAPI, text: str, host: str = "localhost:8000") -> httpx.AsyncClient:
     cookie = {"cookie": f"{session_cookie({b'host': host.encode()})}={text}"}
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=f"http://{host}", headers=cookie)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url=f"http://{host}", headers=cookie)
 
 
 async def test_every_service_accepts_the_cookie_like_the_key(app: FastAPI) -> None:

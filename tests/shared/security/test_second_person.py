@@ -18,6 +18,7 @@ from shared.rules.two_persons import CONTROLS, Control, Role, controls_of
 from shared.security import auth
 from shared.security.auth import AdminKeys, ApprovedRequest, KeyHolder, OperatorSession, approver_of, sign_approval
 from shared.security.tokens import development_keys
+from shared.web.app import public
 from tests.support.running.suite import problem
 
 NAMES = {"ana": "admin", "ben": "admin", "cleo": "operator", "vic": "viewer"}
@@ -132,7 +133,7 @@ def owner(control: Control) -> str:
 def client_of(service: str, two_persons: str) -> httpx.AsyncClient:
     """A client of the service, asked as ana."""
     headers = {"authorization": f"Bearer {SECRETS['ana']}", "idempotency-key": "k"}
-    transport = httpx.ASGITransport(create(service, two_persons))
+    transport = httpx.ASGITransport(public(create(service, two_persons)))
     return httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers)
 
 
