@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from redis.exceptions import ClusterCrossSlotError
 
 from shared.messaging.log import START, LogEntry, PendingEvent
-from shared.redis.client import Redis
+from shared.redis.client import ANSWERED_WITHIN_S, Redis
 from shared.redis.cluster import Cluster
 from shared.redis.scripts import Script
 
 ADD = Script.load(__package__, "add")
 STREAMS = 16
 POLL_S, POLL_MAX_S = 0.1, 1.0
-BLOCK_S = 3.0  # shorter than the time in which a client must be answered
+BLOCK_S = ANSWERED_WITHIN_S / 2
 
 
 def log_stream(event_id: str) -> str:

@@ -28,9 +28,11 @@ local server, replication = redis.call('INFO', 'server'), redis.call('INFO', 're
 return {string.match(server, 'run_id:(%w+)'), string.match(replication, 'master_replid:(%w+)'),
         string.match(replication, 'role:(%w+)')}
 """
+ANSWERED_WITHIN_S = 2.0  # a command that waits in Redis waits for less
 UNABLE = ("OOM", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "BUSY", "LOADING", "UNBLOCKED")
 
 __all__ = [
+    "ANSWERED_WITHIN_S",
     "REDIS_AWAY",
     "Redis",
     "RedisError",
@@ -45,7 +47,7 @@ __all__ = [
 
 
 def connect(
-    url: str, *, service: str = "", timeout_s: float = 2.0, connections_max: int = 64, retries: int = 1
+    url: str, *, service: str = "", timeout_s: float = ANSWERED_WITHIN_S, connections_max: int = 64, retries: int = 1
 ) -> Redis:
     """A client with bounded waits; one immediate retry covers a connection that the server closed while idle.
 

@@ -1,5 +1,6 @@
 """Opening an event log: the URL selects the kind, and a URL that cannot work is refused in one line."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -8,10 +9,11 @@ import pytest
 import redis.asyncio
 
 from onsale.local.ports import free_port
-from shared.messaging.log import LogRefused
+from shared.messaging.log import START, LogRefused
 from shared.messaging.open_log import open_log
-from shared.messaging.redis_streams import RedisStreams
+from shared.messaging.redis_streams import RedisStreams, log_stream
 from shared.process.settings import ServiceSettings
+from shared.redis.client import ANSWERED_WITHIN_S, connect
 
 
 @pytest.mark.parametrize(
@@ -63,3 +65,12 @@ def test_a_service_without_the_client_library_ends_with_one_line() -> None:
     assert ran.returncode == 2, ran.stderr
     assert ran.stderr.endswith("is nats://…, which needs: pip install 'onsale[nats]'\n")
     assert "Traceback" not in ran.stderr
+
+
+async def test_a_reader_may_wait_for_longer_than_a_client_waits_for_an_answer(redis_url: str) -> None:
+    loop, client = asyncio.get_running_loop(), connect(redis_url)
+    async with open_log(ServiceSettings(), client) as log:
+        begun_s = loop.time()
+        assert await log.read({log_stream("quiet"): START}, count=1, wait_s=ANSWERED_WITHIN_S + 0.2) == []
+        assert loop.time() - begun_s >= ANSWERED_WITHIN_S
+    await client.aclose()
