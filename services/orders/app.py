@@ -11,10 +11,8 @@ from services.orders.admin import events, orders, reports, webhooks
 from services.orders.api import orders as api_orders
 from services.orders.api import reminders as api_reminders
 from services.orders.api import tickets as api_tickets
-from services.orders.api.create_order import CREATE_ORDER
 from services.orders.api.forms import FORMS
 from services.orders.api.payment_webhooks import PAYMENT_WEBHOOKS
-from services.orders.api.read_order import READ_ORDER
 from services.orders.auth import CustomerAuthenticator
 from services.orders.checkout.background_share import REFRESH_S, BackgroundShare
 from services.orders.checkout.checkout import Checkout, OrderWriter
@@ -95,7 +93,7 @@ def create_app(
     return create_service(
         "orders", settings, title="orders", lifespan=lifespan, load=load, own_checks=partial(own_checks, settings),
         checks=lambda app: app.state.preconditions.checks(),
-        fast_routes=[CREATE_ORDER, READ_ORDER, PAYMENT_WEBHOOKS, *api_orders.FAST_ROUTES, *api_tickets.FAST_ROUTES],
+        fast_routes=[*api_orders.FAST_ROUTES, PAYMENT_WEBHOOKS, *api_tickets.FAST_ROUTES],
         routers=[
             api_reminders.router, orders.router, reports.router, events.router, webhooks.router,
         ],

@@ -1,19 +1,23 @@
-"""The fans' API of orders: quote, list, cancel, and pay again."""
+"""The fans' API of orders: quote, order, read, list, cancel, and pay again.
 
+Everybody orders in the same minute: requests of the same moment share their batches. An order that this process works
+on is read from memory.
+"""
+
+import re
 from functools import partial
 from inspect import getdoc
 from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from services.orders.api.read_order import order_cookie_header, read_own_order
 from services.orders.api.schemas import (
     EmailChange,
     OrderAccepted,
     OrdersPage,
     ProvidersAnswer,
 )
-from services.orders.checkout.requests import NewPayment, QuoteRequest
+from services.orders.checkout.requests import NewOrder, NewPayment, QuoteRequest
 from services.orders.mail.addresses import change_address, check_address
 from services.orders.model.order import Order
 from services.orders.model.view import order_view
@@ -28,19 +32,23 @@ from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.contracts.fields import EVENT_ID_PATTERN
 from shared.contracts.orders import OrderView, ProviderAnswer, QuoteAnswer
 from shared.contracts.prices import PRICES_MAX, PricesAnswer
-from shared.errors.problems import BadCredential, NoCredential
+from shared.errors.problems import BadCredential, InvalidRequest, NoCredential
+from shared.routes import REFERENCE
 from shared.runtime.clock import rfc3339
 from shared.security.client_address import client_address
+from shared.security.credentials import bearer, cookie, order_cookie, set_cookie
 from shared.security.tokens import sign_order_token
 from shared.web.answers import JSON, NO_STORE, Answer, compressed, json_answer
 from shared.web.answers import Field as HeaderField
 from shared.web.fast_routes import FastRoute
-from shared.web.parameters import REFERENCE_PATTERN, idempotency_key
+from shared.web.parameters import REFERENCE_PATTERN, idempotency_key, language_of
 from shared.web.request import Request
 
 PRICES_MAX_AGE_S = 10
 PAGE_SIZE_MAX = 100
 PAGE_MAX = 1000
+COOKIE_MAX_AGE_S = 400 * 86_400  # as long as browsers keep any
+_REFERENCE = re.compile(REFERENCE)
 
 
 class PageQuery(BaseModel):
@@ -59,6 +67,43 @@ class PricesQuery(BaseModel):
 
     each: list[Minor] | None = Field(None, max_length=PRICES_MAX)
     line: list[Line] | None = Field(None, max_length=100)
+
+
+async def read_own_order(request: Request) -> Order:
+    """The customer's own order. Raises `UnknownOrder` for anybody else's, and what `CustomerAuthenticator` raises."""
+    state: State = request.state
+    return await _require_own(state, request, await state.store.read(request.path["reference"]))
+
+
+async def _require_own(state: State, request: Request, order: Order | None) -> Order:
+    if order is None:
+        await state.authenticator.require_any(request)
+        raise UnknownOrder
+    await state.authenticator.require_owner(request, order)
+    return order
+
+
+def order_cookie_header(state: State, reference: str, token: str) -> str:
+    """`set-cookie` for the cookie by which a browser opens this order."""
+    secure = state.settings.secure_cookies
+    return set_cookie(order_cookie(reference, secure=secure), token, max_age_s=COOKIE_MAX_AGE_S, secure=secure)
+
+
+async def read_order(request: Request) -> Answer:
+    """Answers an `OrderView`. A browser that shows its pass gets the order's own cookie, which lasts longer."""
+    reference = request.path["reference"]
+    if not _REFERENCE.fullmatch(reference):
+        raise InvalidRequest("reference: this is not an order reference. Copy it from the order page or the mail.")
+    state: State = request.state
+    order = await _require_own(state, request, state.worker.known(reference) or await state.store.read(reference))
+    fields = request.fields
+    known = bearer(fields) or cookie(fields, order_cookie(reference, secure=state.settings.secure_cookies))
+    kept = [] if known else [(b"set-cookie", _own_cookie(state, reference).encode())]
+    return json_answer(order_view(order), NO_STORE, *kept)
+
+
+def _own_cookie(state: State, reference: str) -> str:
+    return order_cookie_header(state, reference, sign_order_token(state.settings.order_token_keys, reference))
 
 
 def key_of(request: Request) -> str:
@@ -88,6 +133,20 @@ async def accepted(state: State, reference: str, *, replayed: bool, order: Order
         "updates_url": f"/orders/{reference}/updates",
     }  # fmt: skip
     return json_answer(body, *fields, status=202)
+
+
+async def create_order(request: Request) -> Answer:
+    """Authenticates, reads the body and answers 202."""
+    state: State = request.state
+    body = await request.json(NewOrder)
+    customers = await state.authenticator.customers(request, lapsed_s=state.tuning.lapsed_pass_s)
+    key = key_of(request)
+    address = client_address(request.scope, state.settings.trusted_proxies)
+    language = body.language or language_of(request.scope)
+    made = await state.checkout.order(customers, key, body, address=address, language=language)
+    event_id = made.order.event_id if made.order else next((each.event_id for each in customers), None)
+    request.facts = {"event_id": event_id, "reference": made.reference, "repeated": made.replayed}
+    return await accepted(state, made.reference, replayed=made.replayed, order=made.order)
 
 
 async def quote(request: Request) -> Answer:
@@ -200,6 +259,9 @@ async def pay(request: Request) -> Answer:
     return await accepted(state, order.reference, replayed=not is_new)
 
 
+REQUIRED_KEY = {
+    "name": "Idempotency-Key", "in": "header", "required": True, "schema": {"type": "string", "maxLength": 255},
+}  # fmt: skip
 IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key", "in": "header", "required": False,
     "schema": {"anyOf": [{"type": "string"}, {"type": "null"}], "title": "Idempotency-Key"},
@@ -207,6 +269,28 @@ IDEMPOTENCY_KEY = {
 ORDER = "/orders/{reference}"
 _route = partial(FastRoute, tag="orders", patterns={"event_id": EVENT_ID_PATTERN, "reference": REFERENCE_PATTERN})
 FAST_ROUTES = [
+    _route(
+        "POST", "/orders", create_order, summary="Create an order; it is charged in the background",
+        parameters=[REQUIRED_KEY], body=NewOrder,
+        answers={202: ("Accepted, or accepted before under this key (Idempotency-Replayed: true)", OrderAccepted)},
+        refusals={
+            400: "No Idempotency-Key, or a body that is not JSON",
+            401: "No credential, or an invalid one",
+            404: "There is no such reservation, or it is not yours",
+            409: "The price changed, another order is in progress, or the same key is in use",
+            410: "The hold has expired",
+            422: "A value is invalid, or the key was used with another body",
+            503: "Try again after Retry-After",
+        },
+    ),
+    _route(
+        "GET", "/orders/{reference}", read_order, summary="Get an order",
+        answers={200: ("The current order", OrderView)},
+        refusals={
+            401: "No credential, or an invalid one",
+            404: "There is no order with this reference, or it is not yours",
+        },
+    ),
     _route(
         "POST", "/orders/quote", quote, summary="Quote the price of a reservation", body=QuoteRequest,
         description=getdoc(quote),

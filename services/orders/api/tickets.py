@@ -7,7 +7,7 @@ from functools import partial
 from inspect import getdoc
 from typing import TypeVar
 
-from services.orders.api.read_order import order_cookie_header, read_own_order
+from services.orders.api.orders import order_cookie_header, read_own_order
 from services.orders.api.schemas import ShowAnswer, TicketAnswer, TicketsAnswer
 from services.orders.model.order import Order
 from services.orders.problems import NoReceipt, NoTickets, UnknownOrder, UnknownTicket

@@ -7,7 +7,7 @@ from tests.orders.shop import Shop
 from tests.support.wait import wait_until
 from tests.support.walk import walked
 
-ORDER_MAX, REFUND_MAX = 77, 54
+ORDER_MAX, REFUND_MAX = 72, 51
 STATUS = 'SELECT status FROM orders."order" WHERE reference = :reference'
 
 
