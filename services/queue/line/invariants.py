@@ -7,6 +7,7 @@ checked for the time after each change: calls then come out of the tokens that m
 followed. A lower rate cuts saved tokens in proportion; after a rate of 0 none are left.
 """
 
+import asyncio
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -114,7 +115,7 @@ def _cap(after: dict[str, Any]) -> float:
     return float(max(after["burst"], after["rate_per_s"] * LATE_TICK_S))
 
 
-SHOWN_MAX = 5
+SHOWN_MAX, SETTLED_AFTER_S = 5, 1.0
 DB_CHECKS = {
     "3 a holder has one live place": """
         SELECT holder FROM queue.place WHERE event_id = :event_id AND epoch = :epoch AND ended_at IS NULL
@@ -142,28 +143,24 @@ async def check_invariants(
         }
         lowest = float((await connection.execute(LOWEST_ROLLOUT, {"subject": of_event(room.event_id)})).scalar_one())
         violations["5 nobody is called beyond the head"] = await _called_beyond_head(connection, room, lowest)
-        before = await _redis_slots(redis, room)
-        open_calls = {f"{row.lane}:{row.join_seq}" for row in await connection.execute(LIVE_SLOTS, which)}
-        tails = {row.lane: row.tail for row in await connection.execute(TAILS, which)}
-        after = await _redis_slots(redis, room)
+        copies = await _read_copies(connection, redis, room)
+        if different := copies.different_slots():  # a place is ended in the database and then in Redis
+            await asyncio.sleep(SETTLED_AFTER_S)
+            copies = await _read_copies(connection, redis, room)
+            different &= copies.different_slots()
         lane_totals = await LineRepository(connection, room.event_id, room.epoch).lane_totals()
         violations["4 no more calls than bursts, rate and admits allow"] = await rate_invariant(
             connection, room, lowest_rollout=lowest, clock_offset_ms=clock_offset_ms
         )
     violations["4 lanes share contended calls by weight"] = unfair_lanes(lane_totals)
-    if before is None or after is None:
+    if copies.after is None:
         violations["3 Redis holds the line"] = [room.event_id]
     else:
         violations["3 no number is given twice: the counter is at or past the database"] = [
-            f"lane {lane}: {after.counters.get(lane, 0)} < {tail}" for lane, tail in tails.items()
-            if after.counters.get(lane, 0) < tail
+            f"lane {lane}: {copies.after.counters.get(lane, 0)} < {tail}" for lane, tail in copies.tails.items()
+            if copies.after.counters.get(lane, 0) < tail
         ]  # fmt: skip
-        settled = (
-            (before.places & after.places) - before.unwritten - after.unwritten
-        )  # slots without a pending change while the database was read
-        violations["4 slots in Redis and in the database are the same"] = sorted(
-            (settled - open_calls) | (open_calls - before.places - after.places if not after.unwritten else set())
-        )
+        violations["4 slots in Redis and in the database are the same"] = sorted(different)
     return [_result(name, broken) for name, broken in violations.items()]
 
 
@@ -193,6 +190,32 @@ def unfair_lanes(lane_totals: Mapping[int, LaneTotals]) -> list[str]:
 def _result(invariant: str, broken: list[str]) -> QueueInvariant:
     detail = f"{len(broken)} broken: {', '.join(map(str, broken[:SHOWN_MAX]))}" if broken else "nothing found"
     return QueueInvariant(invariant=invariant, holds=not broken, detail=detail)
+
+
+class _Copies(NamedTuple):
+    """The open calls and the ends of the lanes in the database, and Redis as it was before and after."""
+
+    before: "_RedisSlots | None"
+    open_calls: set[str]
+    tails: dict[int, int]
+    after: "_RedisSlots | None"
+
+    def different_slots(self) -> set[str]:
+        """Slots that one copy has and the other lacks, without those that were changing while both were read."""
+        before, after = self.before, self.after
+        if before is None or after is None:
+            return set()
+        settled = (before.places & after.places) - before.unwritten - after.unwritten
+        missing = self.open_calls - before.places - after.places if not after.unwritten else set()
+        return (settled - self.open_calls) | missing
+
+
+async def _read_copies(connection: AsyncConnection, redis: Redis, room: WaitingRoom) -> _Copies:
+    which, before = {"event_id": room.event_id, "epoch": room.epoch}, await _redis_slots(redis, room)
+    open_calls = {f"{row.lane}:{row.join_seq}" for row in await connection.execute(LIVE_SLOTS, which)}
+    tails = {row.lane: row.tail for row in await connection.execute(TAILS, which)}
+    after = await _redis_slots(redis, room) if before else None
+    return _Copies(before, open_calls, tails, after)
 
 
 class _RedisSlots(NamedTuple):

@@ -1,7 +1,10 @@
 """The invariants of the line: no violation while all is well, and one for each fault that is made on purpose."""
 
+import asyncio
+
 import pytest
 
+from services.queue.line.invariants import SETTLED_AFTER_S
 from tests.queue.conftest import EVENT, Queue
 
 FAULTS = {
@@ -29,6 +32,17 @@ async def test_a_slot_known_to_redis_alone_is_reported(queue: Queue) -> None:
     await queue.open_and_call(fans=2)
     await queue.redis.zadd(f"queue:{{{EVENT}}}:1:active", {"0:2000": 1})
     assert any(name.startswith("4 slots") for name in await broken(queue))
+
+
+async def test_a_slot_that_is_just_being_freed_is_not_reported(queue: Queue) -> None:
+    """A purchase ends its place in the database, and then frees its slot."""
+    await queue.open_and_call(fans=2, max_active=2)
+    await queue.sql("UPDATE queue.place SET ended_at = now(), end_reason = 'completed' WHERE join_seq = 1")
+    async with asyncio.TaskGroup() as group:
+        found = group.create_task(broken(queue))
+        await asyncio.sleep(SETTLED_AFTER_S / 4)
+        await queue.redis.zrem(f"queue:{{{EVENT}}}:1:called", "0:1")
+    assert found.result() == []
 
 
 async def test_an_empty_redis_is_reported(queue: Queue) -> None:
