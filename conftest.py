@@ -24,6 +24,7 @@ pytest_plugins = (
     "tests.support.browser",
     "tests.support.runs.seeds",
     "tests.support.runs.durations",
+    "tests.support.runs.waiting",
 )
 PAGES = "tests/browser/pages/"  # in one worker, so that there is one Chromium
 SUITE, SUITE_TIMEOUT_S = "suite", 300  # a test may start the suite first, on a busy machine
