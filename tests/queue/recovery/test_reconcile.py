@@ -149,7 +149,9 @@ async def test_a_run_is_bounded_and_the_next_continues_after_it(queue: Queue, mo
 @pytest.mark.parametrize("analyzed", [False, True])
 @pytest.mark.parametrize("name", ["count_slots", "open_slots"])
 async def test_reading_the_slots_reads_no_ended_calls(queue: Queue, name: str, analyzed: bool):
-    """But for the first time: until then nobody knows since when calls may be open."""
+    """But for the first time: until then nobody knows since when calls may be open. With old statistics or none the
+    calls may be read once, never the whole line.
+    """
     await open_line(queue)
     await queue.sql(
         "INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder, ended_at, end_reason) "
@@ -171,9 +173,8 @@ async def test_reading_the_slots_reads_no_ended_calls(queue: Queue, name: str, a
         values = {"event_id": EVENT, "epoch": 1, "since": since, "lane": -1, "join_seq": -1, "slots_max": 5000}
         [plan] = (await connection.execute(explained, values)).scalar_one()
     assert plan["Plan"]["Actual Rows"] == (1 if name == "count_slots" else 3)
-    assert plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] < 100, (
-        "50,000 ended calls are on hundreds of pages"
-    )
+    blocks = plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
+    assert blocks < (100 if analyzed else 1500), "50,000 ended calls are on hundreds of pages, and their places on more"
 
 
 async def test_purchases_write_each_place_once_and_no_call(queue: Queue):
