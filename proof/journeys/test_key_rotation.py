@@ -19,7 +19,7 @@ EFFECTIVE_WITHIN_S = 20
 @pytest.fixture
 def suite() -> Iterator[RunningSuite]:
     """Not the shared suite, because its keys change."""
-    with running_suite("--processes", "2") as running:
+    with running_suite(processes=2) as running:
         yield running
 
 

@@ -91,7 +91,7 @@ def test_no_process_is_left_after_ctrl_c_or_kill() -> None:
 
 @pytest.mark.journey
 async def test_a_fan_buys_from_several_processes_and_none_is_left() -> None:
-    with running_suite("--processes", "2") as suite:
+    with running_suite(processes=2) as suite:
         event_id = await suite.open_event()
         async with suite.browser() as browser:
             fan = await fan_of(browser, event_id).come_in()

@@ -27,7 +27,7 @@ FAN_CALLS_AT_ONCE = 100  # of one fan at the gateway
 
 @pytest.fixture(scope="module")
 def suite() -> Iterator[RunningSuite]:
-    with running_suite("--processes", "2") as running:
+    with running_suite(processes=2) as running:
         yield running
 
 

@@ -55,7 +55,7 @@ def sell(commit: str, folder: Path, seed: int) -> Sold:
     """A sale by this commit's own code. Raises `DoesNotStart`."""
     tree, data_dir = unpacked(commit, folder), folder / f"data-{commit[:12]}"
     (folder / "event.yaml").write_text(EVENT)
-    suite = RunningSuite(data_dir, "--event", str(folder / "event.yaml"), PYTHONPATH=str(tree)).start()
+    suite = RunningSuite(data_dir, "--event", str(folder / "event.yaml"), processes=None, PYTHONPATH=str(tree)).start()
     try:
         suite.wait_until_ready()
         result = data_dir.with_suffix(".json")

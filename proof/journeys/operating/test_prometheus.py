@@ -36,7 +36,7 @@ def mode(request: pytest.FixtureRequest) -> Iterator[tuple[RunningSuite, int]]:
     if request.param == 1:
         yield request.getfixturevalue("suite"), 1
         return
-    with running_suite("--processes", str(request.param)) as running:
+    with running_suite(processes=request.param) as running:
         yield running, request.param
 
 

@@ -77,7 +77,7 @@ async def test_one_trace_leads_from_joining_to_the_confirmed_order(
                     break
     expected = {
         "POST /events/{event_id}/queue", "POST /internal/joins", "POST /events/{event_id}/reservations",
-        "redis services.inventory.redis_stock:hold", "POST /orders", "order charge", "external POST", "order confirm",
+        "redis services.inventory.redis_stock:hold", "POST /orders", "order charge", "external POST",
         "notifier order", "GET /orders/{reference}/updates",
     }  # fmt: skip
     await wait_until(lambda: expected <= {span.name for span in of_trace(exporter)}, timeout_s=20)

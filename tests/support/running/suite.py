@@ -35,14 +35,14 @@ DATABASE_BINARIES = ("ONSALE_POSTGRES_BIN", "ONSALE_REDIS_BIN")  # `make matrix`
 
 
 class RunningSuite:
-    """A process of `onsale up`, with its address and its admin key."""
+    """A process of `onsale up`, with its address and its admin key. `processes`: None for a release that has one."""
 
-    def __init__(self, data_dir: Path, *options: str, **environ: str) -> None:
+    def __init__(self, data_dir: Path, *options: str, processes: int | None = 1, **environ: str) -> None:
         self.data_dir, self.port, self._admin_key = data_dir, free_port(), environ.get("ONSALE_ADMIN_KEY")
         self.url = f"http://localhost:{self.port}"
         self.opened: list[str] = []  # events of the current test
         address = ["--port", str(self.port), "--data-dir", str(data_dir)]
-        address += [] if "--processes" in options else ["--processes", "1"]
+        address += ["--processes", str(processes)] if processes else []
         kept = {k: v for k, v in os.environ.items() if not k.startswith("ONSALE_") or k in DATABASE_BINARIES}
         settings = {
             "ONSALE_USER_JWT_SECRET": SECRET, "ONSALE_USER_JWT_ISSUER": ISSUER, "ONSALE_USER_JWT_AUDIENCE": AUDIENCE,
@@ -194,10 +194,10 @@ def problem(answer: httpx.Response) -> tuple[int, str]:
 
 
 @contextmanager
-def running_suite(*options: str, **environ: str) -> Iterator[RunningSuite]:
+def running_suite(*options: str, processes: int = 1, **environ: str) -> Iterator[RunningSuite]:
     """A ready suite in a data directory of its own; it must stop with exit code 0."""
     with tempfile.TemporaryDirectory(prefix="onsale-suite-", dir=fast_directory()) as folder:
-        running = RunningSuite(Path(folder) / "data", *options, **environ).start()
+        running = RunningSuite(Path(folder) / "data", *options, processes=processes, **environ).start()
         try:
             yield running.wait_until_ready()
         finally:
