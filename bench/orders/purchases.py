@@ -19,7 +19,7 @@ from shared.security.tokens import Pass, sign_pass
 
 PRICE_MINOR, TICKETS, SECTIONS = 5000, 2, 4
 TOTAL_MINOR = PRICE_MINOR * TICKETS
-HELD_MAX = 16_000
+HELD_MAX = 40_000
 COMPARED_AFTER_S = 7.0  # inventory compares Redis with its database five seconds after the rebuild, then once a minute
 EVENT = EventFile.model_validate({
     "event_id": "bench", "name": "Measured", "venue": "Here", "currency": "EUR", "starts_at": "2030-01-01T20:00:00Z",
