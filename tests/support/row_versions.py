@@ -12,7 +12,9 @@ COUNTED = text(
 
 
 async def row_versions(db: AsyncEngine, schema: str) -> dict[str, int]:
-    """Row versions by table, so far. Each session of the pool reports its own first; no other may write meanwhile."""
+    """Row versions by table, so far. Each session of the pool reports its own first. No other may write meanwhile, nor
+    have written lately, because a session reports up to ten seconds later: use `own_database`.
+    """
     async with AsyncExitStack() as stack:
         for connection in [await stack.enter_async_context(db.connect()) for _ in range(CONNECTIONS)]:
             await connection.execute(text("SELECT pg_stat_force_next_flush()"))

@@ -13,6 +13,13 @@ from tests.browser.console.desk import LATE_MS
 from tests.browser.console.recorded import Alone, Answer, RecordedDesk
 
 pytestmark = pytest.mark.browser
+KEYS_AT_ONCE = """() => {
+    const press = key => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+    document.activeElement.blur();
+    press("Escape");
+    document.querySelector("dialog[open]").close();
+    press("p");
+}"""
 OBEYED = re.compile(r"Obeyed after \d\.\d s\.")
 
 
@@ -116,6 +123,16 @@ async def test_the_second_of_two_operators_sees_what_changed_and_can_apply_their
     await conflict.get_by_role("button", name="Apply mine again").click()
     await expect(desk.action("set-rate").locator("[data-done]")).to_contain_text("Set: 30/s")
     assert [sent.if_match for sent in desk.alone.sent if sent.method == "PATCH"] == [f'"{room["version"]}"', '"77"']
+
+
+async def test_a_drawer_opened_at_once_after_another_stays(alone: OpenAlone) -> None:
+    desk = await alone()
+    await desk.open("Orders")
+    await expect(desk.page.locator("dialog.drawer[open]")).to_be_visible()
+    await desk.page.evaluate(KEYS_AT_ONCE)  # before the browser tells that the first one was closed
+    await expect(desk.action("state")).to_be_visible()
+    await desk.page.wait_for_timeout(100)
+    await expect(desk.action("state")).to_be_visible()
 
 
 async def test_the_keyboard_alone_pauses_and_the_focus_comes_back(alone: OpenAlone) -> None:

@@ -275,6 +275,7 @@ async def test_a_sale_that_waited_for_another_change_sells_the_places_of_now(inv
     assert (sold["seats"], sold["ga"], sold["version"]) == (["A-1-1"], [], 4)
 
 
+@pytest.mark.usefixtures("own_database")
 async def test_a_purchase_writes_its_reservation_twice_and_each_seat_once(inventory: Inventory) -> None:
     """Counted by PostgreSQL: row versions of all of inventory's tables, for four purchases in two batches."""
     seats = [f"A-1-{n}" for n in range(1, 5)]

@@ -177,6 +177,7 @@ async def test_reading_the_slots_reads_no_ended_calls(queue: Queue, name: str, a
     assert blocks < (100 if analyzed else 1500), "50,000 ended calls are on hundreds of pages, and their places on more"
 
 
+@pytest.mark.usefixtures("own_database")
 async def test_purchases_write_each_place_once_and_no_call(queue: Queue):
     await queue.open_and_call(fans=4, max_active=4, claim_window_s=300)
     await queue.claim(*((n, f"fan-{n}") for n in range(1, 5)))

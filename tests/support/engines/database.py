@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from shared.postgres import engine as postgres_engine
+from shared.postgres.engine import PLANNER
 from shared.postgres.settings import WAITS, PostgresSettings, Waits
 
 POOL_MAX = PostgresSettings.model_fields["postgres_pool_max"].default
@@ -64,12 +65,17 @@ class KeptEngine(AsyncEngine):
         pass
 
 
+def connect_for_tests(url: str) -> AsyncEngine:
+    """Connections that plan as the suite's do: a plan that was kept from an empty table hangs on a full one."""
+    return create_async_engine(url, pool_size=POOL_MAX, connect_args={"server_settings": PLANNER})
+
+
 class Database:
     """`url` is the SQLAlchemy URL; `db` are connections of the tests themselves."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.db = KeptEngine(create_async_engine(url).sync_engine)
+        self.db = KeptEngine(connect_for_tests(url).sync_engine)
         self._pools: dict[tuple[str, Waits], KeptEngine] = {}
         self._loop = asyncio.get_running_loop()
 

@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 import asyncpg
 import pytest
 import redis.asyncio
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onsale.local.engines import Engines, start_databases, with_driver
 from shared.postgres.migrations import upgrade
 from shared.routes import SERVICES_WITH_TABLES
-from tests.support.engines.database import Database, kept_database
+from tests.support.engines.database import Database, connect_for_tests, kept_database
 
 T = TypeVar("T")
 MIGRATED = "migrated"
@@ -148,7 +148,7 @@ async def postgres(postgres_url: str, database: Database) -> AsyncIterator[Async
     if postgres_url == database.url:
         yield database.db
     else:
-        db = create_async_engine(postgres_url)
+        db = connect_for_tests(postgres_url)
         yield db
         await db.dispose()
 

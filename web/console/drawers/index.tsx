@@ -1,7 +1,7 @@
 // The drawer of controls at the right of the screen, and the row of buttons that opens it.
 import { useSignal } from "@preact/signals";
 import type { FunctionComponent } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { session, vitals } from "../live";
 import { may } from "../problem";
 import { AccessCodes } from "./codes";
@@ -47,7 +47,7 @@ const SHORT: Partial<Record<DrawerName, string>> = { rate: "Rate", message: "Mes
 export function Drawer({ eventId }: { eventId: string }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const shown = drawer.value;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const element = dialog.current;
     if (!element) return;
     if (shown && !element.open) element.showModal();
@@ -55,9 +55,11 @@ export function Drawer({ eventId }: { eventId: string }) {
     if (shown) element.querySelector<HTMLElement>("[data-first], form input:enabled, form textarea:enabled")?.focus();
   }, [shown]);
   useEffect(() => closeDrawer, []);
+  const closed = () => { if (!dialog.current?.open) closeDrawer(); }; // told a moment later: the next may be open by then
   const [title, Content] = shown ? DRAWERS[shown.name] : ["", null];
   return (
-    <dialog ref={dialog} class="drawer" aria-labelledby="drawer-title" data-drawer={shown?.name} onClose={closeDrawer}
+    <dialog ref={dialog} class="drawer" aria-labelledby="drawer-title" data-drawer={shown?.name}
+      onClose={closed}
       onClick={(event) => { if (event.target === event.currentTarget) closeDrawer(); }}>
       {shown && Content && (
         <div class="drawer-inside">
