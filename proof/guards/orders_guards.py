@@ -54,6 +54,12 @@ DECISIONS = (
         NEXT_STEP, "    if order.status in SALE_STATUSES:\n        return \"request_refund\"\n", "", NEXT_STEPS,
     ),
     Guard(
+        "What a provider tells of one charge is no sync of all",
+        f"{ORDERS}/steps/refund.py", "    update.record_charges(refund.provider, [charge])\n",
+        "    update.record_charges(refund.provider, [charge])\n    update.synced = True\n",
+        "test_a_sync_that_is_requested_before_a_rejected_refund_finds_a_second_charge",
+    ),
+    Guard(
         "A capture is given up after three failures",
         NEXT_STEP, 'order.status != "confirmed" or attempt.errors >= CAPTURES_MAX', 'order.status != "confirmed"',
         NEXT_STEPS,

@@ -116,7 +116,6 @@ class OrderUpdate:
         """Applies the provider's answer: attempts only move forward, and money that moved is entered once, also what
         was refunded or withdrawn at the provider itself.
         """
-        self.synced = True
         known = {charge.charge_ref: charge for charge in self.order.charges if charge.provider == provider}
         status = {attempt.provider_key: attempt.status for attempt in self.order.attempts}
         reported: dict[str, ProviderCharge] = {}

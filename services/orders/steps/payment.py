@@ -62,9 +62,7 @@ async def charge(run: OrderRun, order: Order) -> OrderUpdate | None:
         await _write_attempt(run, order, attempt, status="failed", reason=str(refused))
         return None
     await run.failpoint("after the provider")
-    update = run.update(order).record_charges(attempt.provider, [charge])
-    update.synced = False  # it tells of this charge alone: a sync that is requested is still to be done
-    return update
+    return run.update(order).record_charges(attempt.provider, [charge])
 
 
 async def _after_failed_charge(run: OrderRun, order: Order, attempt: Attempt, failed: Exception) -> None:
@@ -120,7 +118,7 @@ async def _sync_charges(run: OrderRun, order: Order) -> tuple[Order, list[tuple[
         charges.append((attempt.provider, await _fetch(run, attempt.provider, attempt.provider_ref)))
     for name in order.providers:
         of_provider = [charge for owner, charge in charges if owner == name]
-        order = await _record_charges(run, order, name, of_provider)
+        order = await _record_charges(run, order, name, of_provider, syncs=name == order.providers[-1])
     return order, charges
 
 
@@ -173,11 +171,15 @@ async def _after_failed_capture(run: OrderRun, order: Order, attempt: Attempt, f
         raise failed
 
 
-async def _record_charges(run: OrderRun, order: Order, provider: str, charges: list[ProviderCharge]) -> Order:
-    """Writes what is new; if nothing is, only that a sync that was requested is done."""
+async def _record_charges(
+    run: OrderRun, order: Order, provider: str, charges: list[ProviderCharge], *, syncs: bool = False
+) -> Order:
+    """Writes what is new. These are all charges of the order with `syncs`: then a sync that was requested is done. A
+    single charge tells of itself alone.
+    """
     update = run.update(order).record_charges(provider, charges)
-    update.bumps_version = update.changes_payment
-    if update.bumps_version or order.sync_requested:
+    update.bumps_version, update.synced = update.changes_payment, syncs
+    if update.bumps_version or (syncs and order.sync_requested):
         report_outside(run, update)
         return await run.save(update)
     return order

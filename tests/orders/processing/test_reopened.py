@@ -1,8 +1,11 @@
 """Orders that are opened again, and owners that are alive again: what was decided before changes nothing any more."""
 
+from typing import Any
+
 import pytest
 
 from services.orders.model.update import OrderUpdate, Ownership
+from services.orders.providers.provider import ProviderRejected
 from services.orders.store.store import NotWritten
 from services.orders.worker import worker
 from tests.orders.manual_orders import ManualShop
@@ -59,3 +62,22 @@ async def test_a_sync_that_is_requested_before_the_charge_finds_a_second_one(man
     manual.outgoing_webhooks.webhooks.clear()
     assert await manual.status(reference) == "confirmed"
     assert (len(await manual.charges(reference)), await manual.net_minor(reference)) == (2, 6800)
+
+
+async def test_a_sync_that_is_requested_before_a_rejected_refund_finds_a_second_charge(manual: ManualShop) -> None:
+    """The charge that is read after the rejection tells of itself alone, and the order in review is still synced."""
+    reference = await manual.order(method="double_success")
+    await manual.work()
+    manual.outgoing_webhooks.webhooks.clear()
+    assert len((await manual.row(reference)).charges) == 1
+
+    async def reject(*_: Any, **__: Any) -> str:
+        raise ProviderRejected("never")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manual.state.providers["sandbox"], "refund", reject)
+        assert (await manual.admin_post(f"{reference}/refund", amount_minor=100, key="k")).status_code == 202
+        await manual.state.store.wake([reference], sync=True)
+        await manual.work()
+    assert await manual.status(reference) == "review"
+    assert len((await manual.row(reference)).charges) == 2

@@ -3,14 +3,12 @@ its status and is never negative, and the provider's records agree.
 """
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.inventory.problems import SeatsTaken
 from services.orders.providers.provider import ProviderRejected
 from shared.contracts.inventory import ReservedItem
 from tests.orders.shop import Shop
@@ -60,34 +58,27 @@ async def test_the_money_an_order_keeps_matches_its_status(
     shop: Shop, rejections_left: list[int], method: str, rounds: list[list[dict[str, Any]]], rejections: int,
     decisions: list[str],
 ) -> None:  # fmt: skip
-    reservation_id = await hold_again(shop)
+    reservation_id = await shop.inventory.hold(lines=LINES)
     reference = await shop.order_of(reservation_id, method=method)
-    await shop.wait_for_status(reference, "confirmed", "review")
-    rejections_left[0] = rejections
-    for number, requests in enumerate(rounds):
-        posts = [shop.admin_post(f"{reference}/refund", key=f"{number}.{n}", **each) for n, each in enumerate(requests)]
-        assert {answer.status_code for answer in await asyncio.gather(*posts)} <= {202, 409}
+    try:
+        await shop.wait_for_status(reference, "confirmed", "review")
+        rejections_left[0] = rejections
+        for number, requests in enumerate(rounds):
+            posts = [
+                shop.admin_post(f"{reference}/refund", key=f"{number}.{n}", **each) for n, each in enumerate(requests)
+            ]
+            assert {answer.status_code for answer in await asyncio.gather(*posts)} <= {202, 409}
+            await wait_until_finished(shop, reference)
+            if (await shop.row(reference)).status == "review":
+                await decide(shop, reference, decisions[number])
+        rejections_left[0] = 0
         await wait_until_finished(shop, reference)
         if (await shop.row(reference)).status == "review":
-            await decide(shop, reference, decisions[number])
-    rejections_left[0] = 0
-    await wait_until_finished(shop, reference)
-    if (await shop.row(reference)).status == "review":
-        await decide(shop, reference, decisions[-1])
-    await check_amounts(shop, reference, reservation_id)
-    await shop.inventory.return_all(reservation_id)  # the next example sells the same seats
-    await shop.inventory.unblock("A-1-1", "A-1-2")
-
-
-async def hold_again(shop: Shop) -> str:
-    """The seats of the example before are free in Redis a moment after they were returned."""
-    deadline_s = time.monotonic() + 30
-    while True:
-        try:
-            return await shop.inventory.hold(lines=LINES)
-        except SeatsTaken:
-            assert time.monotonic() < deadline_s
-            await asyncio.sleep(0.02)
+            await decide(shop, reference, decisions[-1])
+        await check_amounts(shop, reference, reservation_id)
+    finally:
+        await shop.inventory.return_all(reservation_id)  # the next example sells the same seats
+        await shop.inventory.unblock("A-1-1", "A-1-2")
 
 
 async def decide(shop: Shop, reference: str, decision: str) -> None:
