@@ -19,16 +19,16 @@ from tests.support.wait import wait_until
 Start = Callable[..., Child]
 SLEEPS = "exec sleep 60"
 IGNORE = "trap '' INT TERM; "
-STUBBORN = IGNORE + "while :; do sleep 0.05; done"
+GOES_ON = "while :; do sleep 0.05; done"
 
 
 @pytest.fixture
 async def start(tmp_path: Path) -> AsyncIterator[Start]:
-    """Starts shell scripts under one lock; each first writes its process id to the file `pid`."""
+    """Starts shell scripts under one lock; each first sets its `traps` and writes its process id to the file `pid`."""
     children: list[Child] = []
 
-    def start_script(script: str, *, wait_s: float = 15) -> Child:
-        child = start_command(["sh", "-c", writing_pid(tmp_path, script)], tmp_path, wait_s=wait_s)
+    def start_script(script: str, *, traps: str = "", wait_s: float = 15) -> Child:
+        child = start_command(["sh", "-c", writing_pid(tmp_path, script, traps)], tmp_path, wait_s=wait_s)
         children.append(child)
         return child
 
@@ -42,9 +42,7 @@ def start_command(cmd: list[str], tmp_path: Path, *, wait_s: float = 15) -> Chil
     return Child.start(cmd, name="script", stop_signal="TERM", wait_s=wait_s, env=None, user=None, **files)
 
 
-def writing_pid(tmp_path: Path, script: str) -> str:
-    """The script ignores signals, if it does, before its process id is written."""
-    traps = IGNORE if script.startswith(IGNORE) else ""
+def writing_pid(tmp_path: Path, script: str, traps: str = "") -> str:
     return f"{traps}echo $$ > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; {script}"
 
 
@@ -71,9 +69,7 @@ async def test_stop_ends_the_child_and_may_be_repeated(start: Start, tmp_path: P
 
 async def test_stop_waits_for_the_child_however_often_it_is_cancelled(start: Start, tmp_path: Path) -> None:
     may_end = tmp_path / "may end"
-    child = start(
-        f"trap 'while [ ! -e \"{may_end}\" ]; do sleep 0.05; done; exit 3' TERM; while :; do sleep 0.05; done"
-    )
+    child = start(GOES_ON, traps=f"trap 'while [ ! -e \"{may_end}\" ]; do sleep 0.05; done; exit 3' TERM; ")
     await pid_in(tmp_path)
     stopping = asyncio.create_task(child.stop())
     for _ in range(2):
@@ -126,7 +122,7 @@ async def test_a_killed_supervisor_ends_its_child(start: Start, tmp_path: Path) 
 
 
 async def test_the_lock_is_held_for_as_long_as_the_child_lives(start: Start, tmp_path: Path) -> None:
-    child = start(STUBBORN)
+    child = start(GOES_ON, traps=IGNORE)
     pid = await pid_in(tmp_path)
     try:
         os.kill(child._supervisor.pid, signal.SIGKILL)
@@ -140,7 +136,7 @@ async def test_the_lock_is_held_for_as_long_as_the_child_lives(start: Start, tmp
 async def test_a_child_that_will_not_end_is_killed(tmp_path: Path) -> None:
     read_fd, write_fd = os.pipe()
     options = ["--parent-fd", str(read_fd), "--lock", str(tmp_path / "lock"), "--signal", "TERM", "--grace-s", "0.1"]
-    cmd = [sys.executable, supervisor.__file__, *options, "--", "sh", "-c", writing_pid(tmp_path, STUBBORN)]
+    cmd = [sys.executable, supervisor.__file__, *options, "--", "sh", "-c", writing_pid(tmp_path, GOES_ON, IGNORE)]
     with subprocess.Popen(cmd, pass_fds=[read_fd]) as process:  # noqa: ASYNC220 - forked in a millisecond
         pid = await pid_in(tmp_path)
         os.close(write_fd)
