@@ -19,8 +19,7 @@ from onsale.backup.folder import BadBackup
 from onsale.data_dir import read_engines_file
 from onsale.local.engines import DataDirInUse, start_databases
 from shared.errors.database import WrongDatabase
-from shared.postgres.connect import Servers
-from shared.postgres.engine import raw_statement
+from shared.postgres.engine import Servers, raw_statement
 from shared.process.secrets_dir import postgres_urls
 
 ORDER = ("orders", "inventory", "queue")

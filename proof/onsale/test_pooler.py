@@ -19,7 +19,7 @@ from onsale.local.postgres import NAMESPACE
 from onsale.local.supervisor import die_with_parent
 from services.orders.store.store import CHANNEL, notify
 from shared.postgres import engine as postgres_engine
-from shared.postgres.connect import Servers, SharedSessions
+from shared.postgres.engine import Servers, SharedSessions
 from shared.postgres.isolation import check_isolation_at_start
 from shared.postgres.migrations import upgrade
 from shared.postgres.settings import PostgresSettings, Waits

@@ -4,16 +4,7 @@ The class decides what happens to the connection and to the request: connections
 busy and full pass. All three are 503 to a fan, who may retry.
 """
 
-import asyncio
-import random
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
-
 import asyncpg
-
-from shared.errors.problems import Unavailable
-
-Answer = TypeVar("Answer")
 
 
 class WrongDatabase(Exception):
@@ -43,8 +34,6 @@ GONE = {
     asyncpg.IdleInTransactionSessionTimeoutError.sqlstate,
 }
 CONNECTION_CLASS = asyncpg.PostgresConnectionError.sqlstate[:2]
-TRIES_MAX = 4
-PAUSE_MAX_S = 0.05
 
 
 def is_gone(failed: BaseException) -> bool:
@@ -93,21 +82,3 @@ def _causes(failed: BaseException) -> list[BaseException]:
         causes.append(error)
         error = getattr(error, "orig", None) or error.__cause__
     return causes
-
-
-async def retry_deadlocks(work: Callable[[], Awaitable[Answer]]) -> Answer:
-    """The result of `work`, a transaction. The victim of a deadlock was rolled back completely, so it starts again.
-
-    Raises `Unavailable` after `TRIES_MAX` deadlocks.
-    """
-    tries = 0
-    while True:
-        try:
-            return await work()
-        except Exception as failed:
-            if sqlstate_of(failed) != DEADLOCK:
-                raise
-            tries += 1
-            if tries == TRIES_MAX:
-                raise Unavailable("The database is busy.") from failed
-        await asyncio.sleep(random.uniform(0, PAUSE_MAX_S))  # noqa: S311 - jitter: the same transactions must not deadlock again

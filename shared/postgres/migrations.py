@@ -17,8 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from shared.errors.database import WrongDatabase, is_gone
-from shared.postgres.connect import DriverConnection, Servers
-from shared.postgres.engine import DRIVER
+from shared.postgres.engine import DRIVER, DriverConnection, Servers
 from shared.postgres.schema_version import (
     current_revision,
     first_migration,

@@ -15,9 +15,8 @@ from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.events import ReservationEvent, emit
 from services.inventory.reservations.repository import REMOVE_PLACES, ReservationRow, lock_reservations
 from services.inventory.reservations.selection import Selection
-from shared.errors.database import retry_deadlocks
 from shared.errors.problems import HoldExpired, PaymentInProgress
-from shared.postgres.engine import statement
+from shared.postgres.engine import retry_deadlocks, statement
 
 RELEASE_SOME_STOCK = statement(__package__, "release_some_stock")
 

@@ -34,8 +34,7 @@ from services.inventory.reservations.repository import (
 from shared.concurrency.background import wake
 from shared.contracts.frames import ReservationState
 from shared.contracts.inventory import Binding, CustomerLimit, PaymentStep, StepDone, StepOutcome
-from shared.errors.database import retry_deadlocks
-from shared.postgres.engine import fenced, raw_statement, statement
+from shared.postgres.engine import fenced, raw_statement, retry_deadlocks, statement
 from shared.runtime.logging import sale_log
 from shared.security.token_buckets import Buckets
 

@@ -36,8 +36,8 @@ from shared.contracts.inventory import (
     StepDone,
     StepOutcome,
 )
-from shared.errors.database import is_busy, is_gone, retry_deadlocks
-from shared.postgres.engine import AsyncEngine, fenced, raw_statement, statement
+from shared.errors.database import is_busy, is_gone
+from shared.postgres.engine import AsyncEngine, fenced, raw_statement, retry_deadlocks, statement
 from shared.runtime.logging import sale_log
 
 READ = statement(__package__, "read_reservations")

@@ -37,7 +37,6 @@ from shared.concurrency.group_commit import GroupCommits, by_halves
 from shared.contracts.events import Event
 from shared.contracts.fields import code_key, tidy
 from shared.contracts.inventory import PaymentStep, Reservation, StepDone
-from shared.errors.database import retry_deadlocks
 from shared.errors.problems import (
     HoldExpired,
     IdempotencyInFlight,
@@ -48,7 +47,7 @@ from shared.errors.problems import (
     Problem,
     UnknownReservation,
 )
-from shared.postgres.engine import DB_AWAY, AsyncConnection, AsyncEngine, DBAPIError, statement
+from shared.postgres.engine import DB_AWAY, AsyncConnection, AsyncEngine, DBAPIError, retry_deadlocks, statement
 from shared.process.clock_offsets import Clocks
 from shared.process.load import PurchaseWork
 from shared.runtime import tracing

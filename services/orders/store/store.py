@@ -30,8 +30,15 @@ from services.orders.model.references import provider_key
 from services.orders.model.update import OrderUpdate, Ownership, Row
 from shared.concurrency.background import wake
 from shared.concurrency.group_commit import GroupCommits, by_halves, chunks
-from shared.errors.database import retry_deadlocks
-from shared.postgres.engine import DB_AWAY, AsyncConnection, AsyncEngine, DBAPIError, raw_statement, statement
+from shared.postgres.engine import (
+    DB_AWAY,
+    AsyncConnection,
+    AsyncEngine,
+    DBAPIError,
+    raw_statement,
+    retry_deadlocks,
+    statement,
+)
 from shared.process.clock_offsets import Clocks
 from shared.runtime.clock import rfc3339
 

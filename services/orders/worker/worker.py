@@ -31,8 +31,7 @@ from services.orders.tuning import DEFAULTS, Tuning
 from services.orders.worker.processor import OrderProcessor, Result
 from shared.concurrency.tasks import stop
 from shared.http.outgoing import ExternalClient, ExternalResponse, NotReached
-from shared.postgres.connect import Servers
-from shared.postgres.engine import DB_AWAY, statement
+from shared.postgres.engine import DB_AWAY, Servers, statement
 from shared.postgres.settings import WAITS
 from shared.process.load import PurchaseWork
 from shared.runtime.logging import get_logger

@@ -21,9 +21,8 @@ from services.queue.line.repository import LineRepository, PlaceId, joined
 from services.queue.rooms.model import WaitingRoom
 from shared.concurrency.background import wake
 from shared.contracts.queue import JoinRequest
-from shared.errors.database import retry_deadlocks
 from shared.errors.problems import StaleEpoch
-from shared.postgres.engine import AsyncEngine, driver_connection, fenced, raw_statement
+from shared.postgres.engine import AsyncEngine, driver_connection, fenced, raw_statement, retry_deadlocks
 from shared.runtime.logging import sale_log
 
 INSERT_PLACES = raw_statement(__package__, "insert_places")

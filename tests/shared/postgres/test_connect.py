@@ -11,11 +11,10 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onsale.local.ports import HOST, free_port
-from shared.errors.database import TRIES_MAX, is_busy, is_gone, retry_deadlocks
+from shared.errors.database import is_busy, is_gone
 from shared.errors.problems import Unavailable
 from shared.postgres import engine as postgres_engine
-from shared.postgres.connect import NoServer, Servers, WrongAddress, hosts
-from shared.postgres.engine import fenced
+from shared.postgres.engine import TRIES_MAX, NoServer, Servers, WrongAddress, fenced, hosts, retry_deadlocks
 from shared.postgres.settings import PostgresSettings, Waits
 from tests.support.wait import wait_until
 
