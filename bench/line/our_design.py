@@ -19,7 +19,7 @@ from services.queue.admission.tick import TICK
 from services.queue.line.redis_line import ACKNOWLEDGE, ALLOCATE, COMMIT_JOIN
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.queue import JoinBatch, JoinRequest
-from shared.redis.scripts import Argument, Script
+from shared.redis.client import Argument, Script
 from shared.runtime.clock import now_ms
 
 RATE_PER_S = 20  # of simulated time: real time adds little to it

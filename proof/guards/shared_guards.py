@@ -469,7 +469,7 @@ OTHER_GUARDS = (
     ),
     Guard(
         "A script gets the arguments that its header names, or Redis is not asked",
-        "shared/redis/scripts.py", "if named.keys() != self._names:", "if False:",
+        "shared/redis/client.py", "if named.keys() != self._names:", "if False:",
         "test_a_call_with_wrong_arguments_is_not_sent",
     ),
 )  # fmt: skip

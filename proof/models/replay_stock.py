@@ -31,8 +31,7 @@ from services.inventory.stock.snapshot import MARKS
 from services.inventory.tables import metadata
 from shared.contracts.inventory import PaymentStep
 from shared.postgres.engine import fenced
-from shared.redis.client import Redis, identity
-from shared.redis.scripts import Script
+from shared.redis.client import Redis, Script, identity
 from shared.runtime.clock import now_ms
 from shared.security.tokens import Pass
 from tests.inventory.conftest import EVENT, Inventory, event_file, settings_of, start

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from redis.exceptions import ClusterCrossSlotError
 
 from shared.messaging.log import START, LogEntry, PendingEvent
-from shared.redis.client import ANSWERED_WITHIN_S, Redis
+from shared.redis.client import ANSWERED_WITHIN_S, Redis, Script
 from shared.redis.cluster import Cluster
-from shared.redis.scripts import Script
 
 ADD = Script.load(__package__, "add")
 STREAMS = 16

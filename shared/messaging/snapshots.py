@@ -9,8 +9,7 @@ import time
 from collections.abc import Iterable
 
 from shared.contracts.frames import Frame, log_key
-from shared.redis.client import Redis
-from shared.redis.scripts import Script
+from shared.redis.client import Redis, Script
 from shared.runtime.logging import sale_log
 
 FRAMES_MIN, FRAMES_MAX = 4, 64

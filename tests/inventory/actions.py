@@ -13,7 +13,7 @@ from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.client import load_script
 from services.inventory.reservations import payment
 from shared.contracts.admin.inventory import ReconcilePass
-from shared.redis.scripts import Script
+from shared.redis.client import Script
 from tests.inventory.conftest import EVENT, Inventory, event_file
 
 

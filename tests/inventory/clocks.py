@@ -10,7 +10,7 @@ import pytest
 
 from onsale.local.engines import with_driver
 from shared.process import clock_offsets
-from shared.redis.scripts import Script
+from shared.redis.client import Script
 
 HOUR_MS = 3_600_000
 STEPPED_CLOCK = """

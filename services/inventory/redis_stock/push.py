@@ -19,7 +19,7 @@ from services.inventory.reservations.selection import SeatPosition, StockSelecti
 from services.inventory.stock.change import DirtySet
 from shared.concurrency.group_commit import chunks
 from shared.postgres.engine import snapshot
-from shared.redis.scripts import reply_status
+from shared.redis.client import reply_status
 
 SEATS_PER_SCRIPT = 500  # a script blocks Redis: a few milliseconds for so many
 TRIES_MAX = 5

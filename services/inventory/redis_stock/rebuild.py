@@ -31,8 +31,7 @@ from shared.concurrency.background import Quiet
 from shared.concurrency.group_commit import chunks
 from shared.concurrency.tasks import stop
 from shared.postgres.engine import statement
-from shared.redis.client import REDIS_AWAY, RedisError, identities, node_for_key
-from shared.redis.scripts import Argument, Value, reply_status
+from shared.redis.client import REDIS_AWAY, Argument, RedisError, Value, identities, node_for_key, reply_status
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.inventory")

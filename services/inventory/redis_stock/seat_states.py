@@ -20,8 +20,7 @@ from services.inventory.stock.snapshot import read_maps
 from shared.contracts.frames import SeatsFrame, seats_channel, seats_watched_key
 from shared.errors.problems import Unavailable
 from shared.messaging.snapshots import SnapshotPublisher
-from shared.redis.client import REDIS_AWAY
-from shared.redis.scripts import reply_status
+from shared.redis.client import REDIS_AWAY, reply_status
 from shared.rules import seat_codes
 from shared.runtime.clock import now_ms
 

@@ -10,8 +10,7 @@ from services.queue.line.repository import PlaceId, by_lane
 from services.queue.metrics import BYPASS_ADMISSIONS
 from services.queue.rooms.model import WaitingRoom
 from shared.concurrency.group_commit import chunks
-from shared.redis.client import REDIS_AWAY
-from shared.redis.scripts import Script, reply_status
+from shared.redis.client import REDIS_AWAY, Script, reply_status
 from shared.rules.rollout import outside
 
 ADMIT_BYPASS = Script.load(__package__, "admit_bypass", prelude=PRELUDE)

@@ -24,9 +24,8 @@ from services.queue.metrics import CEILING, THROTTLED, THROTTLES
 from services.queue.rooms.model import WaitingRoom
 from shared.concurrency.background import wake
 from shared.contracts.frames import FRAME_STALE_S, LOAD_CHANNELS, LoadFrame, Throttled
-from shared.redis.client import Redis
+from shared.redis.client import Redis, Script, reply_status
 from shared.redis.pubsub import listen
-from shared.redis.scripts import Script, reply_status
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.queue")

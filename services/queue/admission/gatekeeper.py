@@ -45,8 +45,7 @@ from shared.concurrency.background import QUIET_S, Quiet, wake
 from shared.contracts.frames import FRAME_REPEAT_S, LineFrame
 from shared.errors.problems import StaleEpoch, Unavailable
 from shared.postgres.engine import DB_AWAY, AsyncEngine
-from shared.redis.client import REDIS_AWAY
-from shared.redis.scripts import Script, reply_status
+from shared.redis.client import REDIS_AWAY, Script, reply_status
 from shared.runtime.logging import get_logger, request_fields, sale_log
 
 log = get_logger("onsale.queue")

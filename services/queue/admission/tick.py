@@ -6,7 +6,7 @@ from services.queue import redis_keys
 from services.queue.line.redis_line import PRELUDE, RedisLine
 from services.queue.line.replies import Stock, TickReply, parse_due_session, parse_tick_event
 from services.queue.rooms.model import WaitingRoom
-from shared.redis.scripts import Script
+from shared.redis.client import Script
 
 TICK = Script.load(__package__, "weighted_share", "scan", "expected_buyers", "in_progress", "tick", prelude=PRELUDE)
 

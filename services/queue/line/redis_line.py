@@ -24,8 +24,7 @@ from services.queue.rooms.ranking import Ranking
 from shared.concurrency.group_commit import chunks
 from shared.errors.problems import StaleEpoch
 from shared.process.clock_offsets import Clocks
-from shared.redis.client import REDIS_AWAY, Redis, invalidate_slot_map
-from shared.redis.scripts import Argument, Script, reply_status
+from shared.redis.client import REDIS_AWAY, Argument, Redis, Script, invalidate_slot_map, reply_status
 
 _load = partial(Script.load, __package__, "prelude")
 ALLOCATE, RENEW, COMMIT_JOIN, TOUCH = map(_load, ("allocate", "renew", "commit_join", "touch"))

@@ -11,7 +11,7 @@ from services.queue.line import redis_line
 from services.queue.line.redis_line import LineNotReady
 from services.queue.line.repository import LineRepository
 from shared.errors.problems import StaleEpoch
-from shared.redis.scripts import Script
+from shared.redis.client import Script
 from tests.queue.conftest import EVENT, ROOM_KEY, Queue
 
 LOSSES: dict[str, Callable[[Queue], Awaitable[object]]] = {

@@ -13,11 +13,10 @@ from onsale.local.ports import HOST
 from services.inventory.redis_keys import Keys
 from services.queue import redis_keys as line_keys
 from shared.contracts.frames import LINE_CHANNELS, line_channel
-from shared.redis.client import REDIS_AWAY, connect, identities, identity, node_for_key
+from shared.redis.client import REDIS_AWAY, Script, connect, identities, identity, node_for_key
 from shared.redis.cluster import Cluster as ClusterClient
 from shared.redis.config_check import RedisRequirements, check_config
 from shared.redis.pubsub import listen, open_subscription
-from shared.redis.scripts import Script
 from shared.redis.slot_map import address_of
 from shared.redis.url import RedisUnfit
 from tests.support.engines.engine_groups import Cluster, Node

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shared.redis.scripts import Script
+from shared.redis.client import Script
 
 SUM = """-- Adds numbers to a counter, once per call id.
 --
