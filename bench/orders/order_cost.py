@@ -25,9 +25,8 @@ from services.orders.worker.worker import Heartbeat, Worker
 from shared.contracts.inventory import PaymentStep, Reservation, ReservedItem, StepDone
 from shared.contracts.prices import PriceRules
 from shared.postgres import engine, migrations
-from shared.process.clock_offsets import Clocks
 from shared.process.load import Load
-from shared.runtime.clock import now_ms
+from shared.runtime.clock import Clocks, now_ms
 
 ORDERS = {1: 1_500, 10: 4_000, 60: 12_000}  # by batch
 QUICK_ORDERS, WARM_UP = 120, 240

@@ -392,13 +392,13 @@ OTHER_GUARDS = (
     ),
     Guard(
         "Holds end by the slowest of all clocks",
-        "shared/process/clock_offsets.py", "return now_ms() + min(0, *self._ahead_ms[POSTGRES], *self._ahead_ms[REDIS])",
+        "shared/runtime/clock.py", "return now_ms() + min(0, *self.ahead_ms[POSTGRES], *self.ahead_ms[REDIS])",
         "return now_ms()",
         "test_the_slowest_clock_counts_and_one_far_off_stops_the_sale",
     ),
     Guard(
         "Nothing is sold while PostgreSQL's clock is more than a minute off",
-        "shared/process/clock_offsets.py", "        if POSTGRES in self.apart():", "        if False:",
+        "shared/runtime/clock.py", "        if POSTGRES in self.apart():", "        if False:",
         "test_the_slowest_clock_counts_and_one_far_off_stops_the_sale",
     ),
     Guard(

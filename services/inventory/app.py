@@ -113,7 +113,8 @@ def _authenticator(settings: Settings, tuning: Tuning, queue: QueueClient, users
 def _start(loops: Loops, state: State, relay: Relay) -> None:
     tuning = state.tuning
     opener = AllotmentOpener(state.db, state.redis_stock, state.catalogue)
-    read_clocks = partial(state.redis_stock.clocks.refresh, state.autocommit_db, state.redis_stock.redis)
+    stock, db = state.redis_stock, state.autocommit_db
+    read_clocks = partial(clock_offsets.read_clocks, stock.clocks, db, stock.redis)
     read_engines = partial(refresh_engine_gauges, "inventory", state.autocommit_db, state.redis_stock.redis)
     for run, interval_ms, name in (
         (state.redis_monitor.check, tuning.redis_check_interval_ms, "redis_monitor"),

@@ -30,8 +30,8 @@ from services.inventory.stock.flow import HoldsFlows
 from services.inventory.tuning import DEFAULTS, Tuning
 from shared.contracts.orders import OrdersClient
 from shared.messaging.snapshots import SnapshotPublisher
-from shared.process.clock_offsets import Clocks
 from shared.redis.client import Redis
+from shared.runtime.clock import Clocks
 from shared.security.token_buckets import Buckets
 from shared.web.answers import Documents
 

@@ -51,13 +51,13 @@ from shared.messaging.relay import RELAY_S, Relay
 from shared.postgres import engine as postgres_engine
 from shared.postgres.settings import Waits
 from shared.process import clock_offsets
-from shared.process.clock_offsets import Clocks
 from shared.process.engine_gauges import REFRESH_S as ENGINES_S
 from shared.process.engine_gauges import refresh_engine_gauges
 from shared.process.load import LOAD_S, Load, PurchaseWork
 from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
 from shared.rpc import ServiceClient
+from shared.runtime.clock import Clocks
 from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
 from shared.security.token_buckets import Buckets, FanLimit
 from shared.security.tokens import PassReader
@@ -107,7 +107,7 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
     loops.every(RELAY_S, Relay(state.db, event_log, "orders").run, name="orders.relay")
     loops.every(REFRESH_S, state.background_share.refresh, name="orders.background_share")
     loops.keep(state.worker.listen, name="orders.listen")
-    read_clocks = partial(clocks.refresh, state.db, state.redis)
+    read_clocks = partial(clock_offsets.read_clocks, clocks, state.db, state.redis)
     loops.every(clock_offsets.REFRESH_S, read_clocks, name="orders.clocks")
     loops.every(ENGINES_S, partial(refresh_engine_gauges, "orders", state.db, state.redis), name="orders.engine_gauges")
     loops.keep(state.webhook_dispatcher.queue.run, name="orders.webhooks")

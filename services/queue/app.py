@@ -138,7 +138,7 @@ def _start(loops: Loops, tuning: Tuning, db: postgres_engine.AsyncEngine, event_
     gatekeeper = state.gatekeeper
     purchases = Purchases(db, event_log, state.sessions)
     loops.every(tuning.tick_s, gatekeeper.tick_all, name="queue gatekeeper")
-    read_clocks = partial(state.line.clocks.refresh, db, state.line.redis)
+    read_clocks = partial(clock_offsets.read_clocks, state.line.clocks, db, state.line.redis)
     loops.every(clock_offsets.REFRESH_S, read_clocks, name="queue clocks")
     loops.every(RENEW_S, state.joins.renew, name="queue renew")
     commit_joins = state.joins.pending_commits.commit_all

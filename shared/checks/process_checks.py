@@ -8,11 +8,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared.checks.capacity import descriptors_check
 from shared.contracts.admin.checks import Check, broken, ok, suspicious
-from shared.process.clock_offsets import APART_MS, POSTGRES_NOW, STEP_MS, ahead_ms, describe_offset, redis_ms
+from shared.process.clock_offsets import POSTGRES_NOW, STEP_MS, ahead_ms, redis_ms
 from shared.process.removed_settings import removed_and_set
 from shared.process.settings import PublicSettings, ServiceSettings
 from shared.redis.client import Redis, primaries
 from shared.rules.addresses import is_loopback
+from shared.runtime.clock import APART_MS, describe_offset
 from shared.security.key_reload import FIELDS
 from shared.security.key_rotation import KEYS_MAX, BadKeys, RotatingKeys
 from shared.security.tokens import DEVELOPMENT_KID, Keyring

@@ -19,8 +19,8 @@ from services.inventory.metrics import DRIFT
 from services.inventory.redis_keys import Keys
 from services.inventory.reservations.repository import LiveHold, ReservationRow
 from shared.concurrency.group_commit import chunks
-from shared.process.clock_offsets import Clocks
 from shared.redis.client import REDIS_AWAY, Argument, Redis, Script, reply_status
+from shared.runtime.clock import Clocks
 from shared.runtime.logging import get_logger, sale_log
 
 log = get_logger("onsale.inventory")

@@ -45,8 +45,8 @@ from shared.errors.problems import (
     Unavailable,
 )
 from shared.postgres.engine import DB_AWAY, DBAPIError
-from shared.process.clock_offsets import REDIS, describe_offset
 from shared.redis.client import REDIS_AWAY
+from shared.runtime.clock import REDIS, describe_offset
 from shared.runtime.logging import sale_log
 
 CONTENTION_WINDOW_S = 1.0

@@ -48,10 +48,9 @@ from shared.errors.problems import (
     UnknownReservation,
 )
 from shared.postgres.engine import DB_AWAY, AsyncConnection, AsyncEngine, DBAPIError, retry_deadlocks, statement
-from shared.process.clock_offsets import Clocks
 from shared.process.load import PurchaseWork
 from shared.runtime import tracing
-from shared.runtime.clock import now_ms
+from shared.runtime.clock import Clocks, now_ms
 from shared.security.tokens import Keyring
 from shared.web.parameters import key_hash
 from shared.words.words import DEFAULT_LANGUAGE

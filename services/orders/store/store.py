@@ -39,8 +39,7 @@ from shared.postgres.engine import (
     retry_deadlocks,
     statement,
 )
-from shared.process.clock_offsets import Clocks
-from shared.runtime.clock import rfc3339
+from shared.runtime.clock import Clocks, rfc3339
 
 BATCH_MAX = 200
 WAITING_MAX = 5000

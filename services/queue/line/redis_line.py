@@ -23,8 +23,8 @@ from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.ranking import Ranking
 from shared.concurrency.group_commit import chunks
 from shared.errors.problems import StaleEpoch
-from shared.process.clock_offsets import Clocks
 from shared.redis.client import REDIS_AWAY, Argument, Redis, Script, invalidate_slot_map, reply_status
+from shared.runtime.clock import Clocks
 
 _load = partial(Script.load, __package__, "prelude")
 ALLOCATE, RENEW, COMMIT_JOIN, TOUCH = map(_load, ("allocate", "renew", "commit_join", "touch"))

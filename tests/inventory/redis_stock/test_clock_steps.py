@@ -10,6 +10,7 @@ import pytest
 
 from services.inventory.reservations.expiry_worker import SCAN_DELAY_MS
 from services.inventory.stock.snapshot import read_stock
+from shared.process import clock_offsets
 from shared.runtime.clock import now_ms
 from shared.runtime.metrics import CLOCK_SKEW
 from tests.inventory.actions import record, status
@@ -33,7 +34,8 @@ async def until_ms_of(inventory: Inventory, reservation_id: str) -> int:
 
 
 async def read_clocks(inventory: Inventory) -> None:
-    await inventory.state.redis_stock.clocks.refresh(inventory.state.autocommit_db, inventory.state.redis_stock.redis)
+    state = inventory.state
+    await clock_offsets.read_clocks(state.redis_stock.clocks, state.autocommit_db, state.redis_stock.redis)
 
 
 async def sweep(inventory: Inventory) -> None:

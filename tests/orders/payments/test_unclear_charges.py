@@ -20,7 +20,7 @@ from services.orders.steps.run import OrderRun, Parts
 from services.orders.store import webhook_inbox
 from services.orders.store.store import OrderStore, Written
 from services.orders.store.webhook_inbox import Webhook, WebhookInbox, _verify
-from shared.process.clock_offsets import Clocks
+from shared.runtime.clock import Clocks
 from tests.orders.processing.test_states import ATTEMPT, ORDER
 
 CHARGE = ProviderCharge(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from shared.process.clock_offsets import read_clocks
 from tests.inventory.clocks import Steps, each_clock
 from tests.inventory.clocks import steps as steps  # noqa: PLC0414 - a fixture
 from tests.orders.manual_orders import PAY_TTL_S, ManualShop, open_manual_shop
@@ -29,7 +30,7 @@ async def test_an_order_lasts_until_its_announced_deadline_although_a_clock_step
         await manual.travel(PAY_TTL_S - BEFORE_S)
         for refreshed in (False, True):
             if refreshed:
-                await manual.state.store.clocks.refresh(manual.state.db, manual.state.redis)
+                await read_clocks(manual.state.store.clocks, manual.state.db, manual.state.redis)
             assert {await process_now(manual, reference) for reference in (redirected, declined)} == {"pending"}
         retry = await manual.pay_again(declined, method="redirect")
         assert retry.status_code == 202, retry.text

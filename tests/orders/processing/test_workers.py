@@ -23,8 +23,8 @@ from services.orders.worker.worker import LISTENER, Heartbeat, ProviderClient, W
 from shared.errors.problems import Overloaded
 from shared.http.outgoing import ExternalResponse, NotReached
 from shared.process import load as load_module
-from shared.process.clock_offsets import Clocks
 from shared.process.load import WITHIN_S, Load, PurchaseWork
+from shared.runtime.clock import Clocks
 from tests.orders.inventory import EVENT
 from tests.orders.manual_orders import ManualShop
 from tests.support.wait import wait_until

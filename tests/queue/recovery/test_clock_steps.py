@@ -3,6 +3,7 @@
 import jwt
 import pytest
 
+from shared.process.clock_offsets import read_clocks
 from shared.runtime.clock import now_ms
 from shared.security.tokens import PassReader
 from tests.inventory.clocks import HOUR_MS, Steps
@@ -33,7 +34,7 @@ async def test_a_call_and_a_session_last_until_their_given_time_although_a_clock
     later_s = CLAIM_S - 20 + own_step_s
     for noticed in (False, True):
         if noticed:
-            await line.state.line.clocks.refresh(line.db, line.redis)
+            await read_clocks(line.state.line.clocks, line.db, line.redis)
         await line.tick(0 if noticed else later_s)
         assert await line.called() == [2], "the call lasts until its deadline"
     [second] = await line.claim((2, "fan-2"))

@@ -3,15 +3,15 @@
 import pytest
 
 from shared.errors.problems import ClocksApart
-from shared.process.clock_offsets import APART_MS, POSTGRES, REDIS, Clocks
-from shared.runtime.clock import now_ms
+from shared.process.clock_offsets import record
+from shared.runtime.clock import APART_MS, POSTGRES, REDIS, Clocks, now_ms
 
 
 def clocks(*, postgres_ms: int = 0, redis_ms: int = 0) -> Clocks:
     """So far ahead of this process are the others."""
     read = Clocks("queue")
-    read._record(POSTGRES, [postgres_ms])
-    read._record(REDIS, [redis_ms])
+    record(read, POSTGRES, [postgres_ms])
+    record(read, REDIS, [redis_ms])
     return read
 
 
