@@ -23,7 +23,7 @@ from bench.stock.reservations import compare as held
 from bench.stock.reservations import reservation_requests
 from onsale.local.ports import HOST, free_port
 from shared.contracts.queue import EventHeartbeats, HeartbeatReport
-from shared.security.auth import sign_service_call
+from shared.rpc import sign_service_call
 from shared.security.tokens import development_keys
 
 RESERVATIONS, QUICK_RESERVATIONS, ORDERS, QUICK_ORDERS, ORDER_S = 40_000, 2_000, 3_000, 60, 120.0

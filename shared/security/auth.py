@@ -1,5 +1,5 @@
-"""Authenticates operators, by API key or by the session that a key began, and other services by signature; holds
-operators to a second person where the settings demand one. `credentials` reads what fans send.
+"""Authenticates operators, by API key or by the session that a key began; holds them to a second person where the
+settings demand one.
 
 A session is signed, not stored: every service verifies it alone. It ends after eight hours, and with its key: whoever
 removes or renames a key, or changes its role, ends the sessions that it began. An approval is signed in the same way.
@@ -39,34 +39,7 @@ from shared.security.credentials import (
 from shared.security.token_buckets import Buckets
 from shared.security.tokens import Keyring, b64, canonical_unb64, unb64
 
-SERVICE_HEADER = "onsale-service"
-SERVICE_SKEW_MAX_S = 30
-
-
-# -- services --------------------------------------------------------------------------------------------------------
-
-
-def sign_service_call(keys: Keyring, method: str, path: str, body: bytes, *, at_s: int | None = None) -> dict[str, str]:
-    """The headers of an internal call: an HMAC over method, path, time and the hash of the body."""
-    at = str(int(time.time()) if at_s is None else at_s)
-    mac = keys.mac("service", method, path, at, hashlib.sha256(body).digest())
-    return {SERVICE_HEADER: f"{keys.kid}.{at}.{b64(mac)}", "content-type": "application/json"}
-
-
-def check_service_call(keys: Keyring, header: str, method: str, path: str, body: bytes, *, now_s: float) -> None:
-    """Raises `BadCredential` unless a service signed exactly this call within the last 30 s."""
-    try:
-        kid, at, mac = header.split(".")
-        fresh = abs(now_s - int(at)) <= SERVICE_SKEW_MAX_S
-        expected = keys.mac("service", method, path, at, hashlib.sha256(body).digest(), kid=kid)
-        if fresh and hmac.compare_digest(unb64(mac), expected):
-            return
-    except (ValueError, KeyError) as broken:
-        raise BadCredential from broken
-    raise BadCredential
-
-
-# -- operators -------------------------------------------------------------------------------------------------------
+# -- operators ---------------------------------------------------------------------------------------------------------
 
 _RANK: dict[Role, int] = {"viewer": 0, "operator": 1, "admin": 2}
 SESSION_S = 8 * 3600
@@ -262,7 +235,7 @@ def require_role(operator: Operator, role: Role) -> None:
         raise NotAllowed(f"This needs the role {role}.")
 
 
-# -- the second person -----------------------------------------------------------------------------------------------
+# -- the second person -------------------------------------------------------------------------------------------------
 
 APPROVAL_HEADER = "onsale-approval"
 APPROVAL_MARK = "approval"

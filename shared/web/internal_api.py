@@ -17,10 +17,10 @@ from pydantic import BaseModel
 from shared.errors.problems import InternalError, Problem, from_document
 from shared.process.load import Load
 from shared.routes import Service
+from shared.rpc import SERVICE_HEADER, check_service_call
 from shared.runtime import tracing
 from shared.runtime.logging import get_logger
 from shared.runtime.metrics import FAILURES, REQUESTS
-from shared.security.auth import SERVICE_HEADER, check_service_call
 from shared.security.tokens import Keyring
 from shared.web.answers import JSON, Answer
 from shared.web.fast_routes import FastRoute

@@ -7,7 +7,7 @@ import httpx
 import orjson
 from starlette.types import ASGIApp
 
-from shared.security.auth import sign_service_call
+from shared.rpc import sign_service_call
 from shared.security.tokens import development_keys
 
 Answer = tuple[int, Any]

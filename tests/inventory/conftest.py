@@ -15,8 +15,9 @@ from services.inventory.settings import Settings
 from services.inventory.state import State
 from services.inventory.tuning import Tuning
 from shared.contracts.orders import PaymentRef, PaymentsAnswer, RefundsAnswer
+from shared.rpc import sign_service_call
 from shared.runtime.clock import now_s
-from shared.security.auth import AdminKeys, sign_service_call
+from shared.security.auth import AdminKeys
 from shared.security.tokens import Pass, development_keys, sign_pass
 from shared.web.app import internal, public
 from tests.support.running.apps import borrowed_app

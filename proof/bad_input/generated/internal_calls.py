@@ -18,7 +18,7 @@ from proof.bad_input.generated.answers import PROBLEM
 from proof.bad_input.generated.documents import Call, operations_in
 from proof.bad_input.generated.variations import variations
 from shared.http.http1 import ConnectionLost, HttpClient
-from shared.security.auth import sign_service_call
+from shared.rpc import sign_service_call
 from shared.security.tokens import Keyring, unb64
 from tests.support.running.suite import RunningSuite
 

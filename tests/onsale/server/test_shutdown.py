@@ -13,7 +13,7 @@ from onsale.local.ports import free_port
 from onsale.server import serve
 from shared.contracts.fields import ServiceMessage
 from shared.process.settings import ServiceSettings
-from shared.security.auth import sign_service_call
+from shared.rpc import sign_service_call
 from shared.web.app import create_service
 from shared.web.internal_api import InternalApi
 from tests.support.wait import wait_until

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from services.orders.api.forms import next_page, order_body, order_key
-from shared.security.auth import sign_service_call
+from shared.rpc import sign_service_call
 from shared.security.credentials import pass_cookie
 from shared.security.tokens import sign_order_token
 from shared.web.app import internal

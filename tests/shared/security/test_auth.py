@@ -6,7 +6,8 @@ import pytest
 from starlette.types import Scope
 
 from shared.errors.problems import BadCredential, ForeignOrigin, NoCredential
-from shared.security.auth import SERVICE_HEADER, AdminKeys, check_service_call, sign_service_call
+from shared.rpc import SERVICE_HEADER, check_service_call, sign_service_call
+from shared.security.auth import AdminKeys
 from shared.security.credentials import credentials, first_valid, set_cookie
 from shared.security.tokens import development_keys
 

@@ -12,8 +12,7 @@ from prometheus_client import REGISTRY
 from shared.contracts.fields import Body
 from shared.errors import problems
 from shared.process.settings import ServiceSettings
-from shared.rpc import ServiceClient
-from shared.security.auth import sign_service_call
+from shared.rpc import ServiceClient, sign_service_call
 from shared.web.answers import Answer
 from shared.web.app import create_service, drain, internal, public
 from shared.web.fast_routes import FastRoute
