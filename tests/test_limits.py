@@ -10,7 +10,7 @@ from services.orders.tuning import DEFAULTS as ORDERS
 from shared.postgres.settings import WAITS
 from shared.process.settings import ServiceSettings
 from shared.routes import SERVICES
-from shared.security.guess_limiter import ADDRESS_AT_ONCE, ADDRESS_PER_MINUTE
+from shared.security.limits import ADDRESS_AT_ONCE, ADDRESS_PER_MINUTE
 from shared.web.app import BODY_MAX_BYTES
 from shared.web.listener import INTERNAL_BODY_MAX_BYTES
 

@@ -26,7 +26,7 @@ from shared.postgres import engine as postgres_engine
 from shared.postgres.settings import PostgresSettings
 from shared.redis import client
 from shared.rpc import ServiceClient
-from shared.security.token_buckets import Buckets
+from shared.security.limits import Buckets
 from shared.security.tokens import Pass, development_keys
 
 PASS_S = 3600

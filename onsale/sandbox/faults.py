@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from onsale.sandbox.problems import RequestRefused
 from onsale.sandbox.schemas import ControlRequest
-from shared.security.token_buckets import Buckets
+from shared.security.limits import Buckets
 
 
 @dataclass(slots=True)

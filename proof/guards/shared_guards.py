@@ -107,7 +107,7 @@ OPERATOR_GUARDS = (
     ),
     Guard(
         "Limits counted in memory hold for all processes together",
-        "shared/security/token_buckets.py", "per_s, burst = per_s / shared_by, ceil(burst / shared_by)", "pass",
+        "shared/security/limits.py", "per_s, burst = per_s / shared_by, ceil(burst / shared_by)", "pass",
         "test_several_processes_allow_no_more_than_one",
     ),
     Guard(
@@ -224,45 +224,45 @@ CREDENTIAL_GUARDS = (
     ),
     Guard(
         "Limits count the credential that a request uses",
-        "shared/security/token_buckets.py", "        if (wait_s := self._calls.take(key, now_s=monotonic())) > 0:",
+        "shared/security/limits.py", "        if (wait_s := self._calls.take(key, now_s=monotonic())) > 0:",
         "        if (wait_s := self._calls.take(key, now_s=monotonic())) > 1e9:",
         "test_a_cookie_beside_the_pass_escapes_no_limit_of_its_fan",
     ),
     Guard(
         "A limit's memory is bounded",
-        "shared/security/token_buckets.py", "            buckets.popitem(last=False)", "            pass",
+        "shared/security/limits.py", "            buckets.popitem(last=False)", "            pass",
         "test_the_number_of_buckets_is_bounded_and_a_busy_one_is_kept",
     ),
     Guard(
         "A burst is limited",
-        "shared/security/token_buckets.py", "        wait_s = full_at_s - now_s - self._slack_s\n", "        wait_s = 0.0\n",
+        "shared/security/limits.py", "        wait_s = full_at_s - now_s - self._slack_s\n", "        wait_s = 0.0\n",
         "test_a_bucket_allows_its_burst_and_then_its_rate",
     ),
     Guard(
         "Guesses sent at once are limited like those sent one after the other",
-        "shared/security/guess_limiter.py", "if wait_s > 0 and not await self._handed_over(key):", "if False:",
+        "shared/security/limits.py", "if wait_s > 0 and not await self._handed_over(key):", "if False:",
         "test_two_hundred_guesses_at_once_are_looked_up_to_the_limit_only",
     ),
     Guard(
         "A guess that is broken off counts",
-        "shared/security/guess_limiter.py", "            guess.wrong = True\n", "            pass\n",
+        "shared/security/limits.py", "            guess.wrong = True\n", "            pass\n",
         "test_a_look_up_that_is_cancelled_counts_and_leaves_nothing_behind",
     ),
     Guard(
         "Nobody chooses the address that limits count",
-        "shared/security/client_address.py",
+        "shared/security/limits.py",
         "            if (customer := trusted.customer(bare_address(text))) is not None:",
         '            if (customer := trusted.customer(bare_address(forwarded[0].decode().partition(",")[0]))) is not None:',
         "test_a_forwarded_address_is_trusted_only_from_our_own_proxies",
     ),
     Guard(
         "Clients without a readable address share one limit",
-        "shared/security/client_address.py", "        return UNREADABLE\n", "        return None\n",
+        "shared/security/limits.py", "        return UNREADABLE\n", "        return None\n",
         "test_clients_whom_a_proxy_names_unreadably_share_one_limit",
     ),
     Guard(
         "One household with IPv6 is one client",
-        "shared/security/client_address.py", "IPV6_ONE_CUSTOMER_BITS = 64", "IPV6_ONE_CUSTOMER_BITS = 128",
+        "shared/security/limits.py", "IPV6_ONE_CUSTOMER_BITS = 64", "IPV6_ONE_CUSTOMER_BITS = 128",
         "test_a_forwarded_address_is_trusted_only_from_our_own_proxies",
     ),
     Guard(

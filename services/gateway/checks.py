@@ -2,7 +2,7 @@
 
 from services.gateway.settings import Settings
 from shared.contracts.admin.checks import Check, ok, suspicious
-from shared.security.token_buckets import BURST_S
+from shared.security.limits import BURST_S
 
 PER_S_DEFAULT = Settings.model_fields["address_joins_per_s"].default
 

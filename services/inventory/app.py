@@ -38,7 +38,7 @@ from shared.process.load import LOAD_S, Load
 from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
 from shared.rpc import ServiceClient
-from shared.security.token_buckets import FanLimit
+from shared.security.limits import FanLimit
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import EVENT_FILE_MAX_BYTES, Checks, create_service

@@ -32,7 +32,7 @@ from shared.contracts.orders import OrdersClient
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.redis.client import Redis
 from shared.runtime.clock import Clocks
-from shared.security.token_buckets import Buckets
+from shared.security.limits import Buckets
 from shared.web.answers import Documents
 
 

@@ -58,8 +58,7 @@ from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
 from shared.rpc import ServiceClient
 from shared.runtime.clock import Clocks
-from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
-from shared.security.token_buckets import Buckets, FanLimit
+from shared.security.limits import AddressGuessLimiter, Buckets, FanLimit, GuessLimiter
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import user_jwt_reader
 from shared.web.app import EVENT_FILE_MAX_BYTES, create_service

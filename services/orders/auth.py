@@ -23,7 +23,7 @@ from shared.security.credentials import (
     order_cookie,
     require_own_origin,
 )
-from shared.security.token_buckets import FanLimit
+from shared.security.limits import FanLimit
 from shared.security.tokens import Keyring, PassReader, read_order_token
 from shared.security.user_jwt import UserJwtReader
 from shared.web.request import Request

@@ -22,7 +22,7 @@ from services.orders.webhooks.dispatcher import Sender, WebhookDispatcher
 from services.orders.worker.worker import Worker
 from shared.postgres.engine import AsyncEngine
 from shared.redis.client import Redis
-from shared.security.token_buckets import Buckets
+from shared.security.limits import Buckets
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from shared.redis.url import RedisUrl
 from shared.rules.addresses import ascii_origin
 from shared.rules.two_persons import CONTROLS, Control, controls_of
 from shared.security.auth import AdminKeys, AdminKeysSetting
-from shared.security.client_address import LOOPBACK, NetworksSetting
 from shared.security.key_reload import from_file, rings_of
 from shared.security.key_rotation import RotatingKeys
+from shared.security.limits import LOOPBACK, NetworksSetting
 from shared.security.tokens import DEVELOPMENT_KID, Keyring, development_keys
 from shared.security.user_settings import Keys, UserSettings
 

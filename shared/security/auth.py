@@ -25,7 +25,6 @@ from shared.errors.problems import BadCredential, NoCredential, NotAllowed, Seco
 from shared.rules.addresses import is_loopback
 from shared.rules.two_persons import Role, control_of
 from shared.runtime.metrics import with_series
-from shared.security.client_address import client_address
 from shared.security.credentials import (
     HOST_ONLY,
     SAFE_METHODS,
@@ -36,7 +35,7 @@ from shared.security.credentials import (
     header_fields,
     require_own_origin,
 )
-from shared.security.token_buckets import Buckets
+from shared.security.limits import Buckets, client_address
 from shared.security.tokens import Keyring, b64, canonical_unb64, unb64
 
 # -- operators ---------------------------------------------------------------------------------------------------------

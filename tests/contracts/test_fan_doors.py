@@ -18,7 +18,7 @@ from services.orders.auth import CustomerAuthenticator
 from shared.errors.problems import BadCredential, NoCredential, Problem
 from shared.process.settings import PublicSettings
 from shared.security.credentials import cookies
-from shared.security.token_buckets import FanLimit
+from shared.security.limits import FanLimit
 from shared.security.tokens import (
     Keyring,
     Pass,

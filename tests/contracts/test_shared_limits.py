@@ -21,8 +21,7 @@ from services.notifier.streams.limits import StreamLimiter
 from services.notifier.tuning import DEFAULTS
 from shared.errors.problems import BadCredential, TooManyRequests, TooManyWrongCodes
 from shared.security.auth import WRONG_KEYS_PER_MINUTE, WrongKeys
-from shared.security.guess_limiter import ADDRESS_AT_ONCE, AddressGuessLimiter, Guess
-from shared.security.token_buckets import FanLimit
+from shared.security.limits import ADDRESS_AT_ONCE, AddressGuessLimiter, FanLimit, Guess
 
 PROCESSES = (1, 2, 3, 8)
 ADDRESS = "203.0.113.9"

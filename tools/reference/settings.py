@@ -21,7 +21,7 @@ from shared.process.settings import (
 )
 from shared.routes import SERVICES
 from shared.security.auth import AdminKeys
-from shared.security.client_address import LOOPBACK, Networks
+from shared.security.limits import LOOPBACK, Networks
 from shared.security.tokens import Keyring
 from shared.security.user_settings import UserSettings
 from tools.reference.markdown import Section, code, codes, page, sentence

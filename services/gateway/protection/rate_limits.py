@@ -14,8 +14,7 @@ from services.gateway.metrics import PLAIN_PAGES, RATE_LIMITED
 from services.gateway.settings import Settings
 from services.gateway.tuning import DEFAULTS
 from shared.errors.problems import TooManyRequests
-from shared.security.client_address import client_address
-from shared.security.token_buckets import Buckets
+from shared.security.limits import Buckets, client_address
 
 ADDRESS_SHARE = 0.2
 

@@ -19,7 +19,7 @@ from shared.clients.keyed_batches import KeyedBatches
 from shared.contracts.lanes import lane_of
 from shared.contracts.queue import JoinAnswer, JoinBatch, Joined, JoinRequest, PlaceState, QueueClient
 from shared.errors.problems import Problem, RoomClosed, SoldOut, Unavailable
-from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
+from shared.security.limits import AddressGuessLimiter, GuessLimiter
 
 WRONG_CODES_BURST_S = 5.0
 REFUSALS: Mapping[str, type[Problem]] = {

@@ -33,7 +33,7 @@ from shared.security.credentials import (
     queue_cookie,
     set_cookie,
 )
-from shared.security.token_buckets import FanLimit
+from shared.security.limits import FanLimit
 from shared.security.tokens import Pass, PassReader, QueueToken, QueueTokens
 from shared.security.user_jwt import User, UserJwtReader
 from shared.web.answers import Field

@@ -34,7 +34,7 @@ from shared.errors.problems import (
     TooManyRequests,
 )
 from shared.runtime.clock import now_ms
-from shared.security.client_address import client_address
+from shared.security.limits import client_address
 from shared.security.tokens import Pass
 from shared.web.answers import NO_STORE, Answer, json_answer
 from shared.web.fast_routes import FastRoute

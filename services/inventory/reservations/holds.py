@@ -24,7 +24,7 @@ from shared.errors.problems import AlreadyExtended, HoldExpired, PaymentInProgre
 from shared.postgres.engine import statement
 from shared.process.clock_offsets import POSTGRES_NOW
 from shared.runtime.clock import now_ms
-from shared.security.token_buckets import Buckets
+from shared.security.limits import Buckets
 
 RELEASE_MAX = 500
 LIVE_RESERVATIONS = statement(__package__, "live_reservations")

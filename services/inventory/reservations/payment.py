@@ -36,7 +36,7 @@ from shared.contracts.frames import ReservationState
 from shared.contracts.inventory import Binding, CustomerLimit, PaymentStep, StepDone, StepOutcome
 from shared.postgres.engine import fenced, raw_statement, retry_deadlocks, statement
 from shared.runtime.logging import sale_log
-from shared.security.token_buckets import Buckets
+from shared.security.limits import Buckets
 
 BEGIN_PAYMENTS, CONFIRM_SALES = raw_statement(__package__, "begin"), raw_statement(__package__, "confirm")
 # The two plans are kept: they look up whole keys only, at every size of the tables (`proof/plans/test_kept_plans.py`),

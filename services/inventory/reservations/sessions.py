@@ -21,7 +21,7 @@ from shared.errors.problems import UnknownEvent
 from shared.postgres.engine import statement
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock import now_ms
-from shared.security.token_buckets import Buckets
+from shared.security.limits import Buckets
 
 LIVE_RESERVATIONS = statement(__package__, "live_reservations")
 RAISE_MIN_PASS_EPOCH = text(

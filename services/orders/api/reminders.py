@@ -16,7 +16,7 @@ from services.orders.mail.addresses import check_address, send_again
 from services.orders.problems import MailDisabled
 from services.orders.state import state_of
 from shared.errors.problems import TooManyRequests
-from shared.security.client_address import client_address
+from shared.security.limits import client_address
 from shared.web.parameters import VARY, language_of
 from shared.web.request import request_of
 from shared.words.words import Words, words

@@ -23,7 +23,7 @@ from shared.contracts.fields import code_key
 from shared.contracts.inventory import Reservation
 from shared.contracts.prices import PriceRules
 from shared.postgres.engine import AsyncEngine
-from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
+from shared.security.limits import AddressGuessLimiter, GuessLimiter
 
 RULES_TTL_S = 1.0
 EVENTS_MAX = 1_000

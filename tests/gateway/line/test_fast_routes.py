@@ -10,7 +10,7 @@ import pytest
 from starlette.types import Scope
 
 from shared.contracts.queue import HeartbeatReport
-from shared.security.token_buckets import BURST_S
+from shared.security.limits import BURST_S
 from shared.security.tokens import Keyring
 from shared.web.app import internal, public
 from tests.gateway.frames import new_frame

@@ -11,7 +11,7 @@ from shared.contracts.frames import LineFrame
 from shared.contracts.lanes import Lane, lane_of
 from shared.contracts.queue import JoinBatch, JoinRequest
 from shared.contracts.room_options import RoomOptions
-from shared.security.token_buckets import Buckets
+from shared.security.limits import Buckets
 from shared.security.tokens import QueueToken
 from tests.gateway.frames import lanes, line_frame, new_frame, snapshot
 from tests.support.running.queue_service import TEST
@@ -78,7 +78,7 @@ async def test_an_access_code_is_taken_as_it_was_pasted_and_nothing_is_none(fan,
 async def test_wrong_access_codes_of_an_event_are_limited_and_joins_without_one_are_not(
     browser, queue, code, monkeypatch, limited: bool
 ):
-    monkeypatch.setattr("shared.security.guess_limiter.monotonic", lambda: 1000.0)
+    monkeypatch.setattr("shared.security.limits.monotonic", lambda: 1000.0)
     if not limited:
         monkeypatch.setattr(Buckets, "take", lambda self, key, *, now_s: 0.0)
     answers = [await browser().post(PATH, json={"code": f"guess-{n}"}) for n in range(110)]
@@ -88,7 +88,7 @@ async def test_wrong_access_codes_of_an_event_are_limited_and_joins_without_one_
         assert (answers[-1].status_code, answers[-1].json()["type"]) == (429, "/problems/too-many-wrong-codes")
         assert answers[-1].headers["retry-after"] == "1"
     assert (await browser().post(PATH)).status_code == 201
-    monkeypatch.setattr("shared.security.guess_limiter.monotonic", lambda: 1001.0)
+    monkeypatch.setattr("shared.security.limits.monotonic", lambda: 1001.0)
     assert (await browser().post(PATH, json={"code": code})).status_code == 201
 
 

@@ -8,8 +8,7 @@ import pytest
 from services.gateway.protection import rate_limits
 from services.gateway.protection.identity import TokenReader
 from services.gateway.settings import Settings
-from shared.security.client_address import LOOPBACK, UNREADABLE, Networks, client_address
-from shared.security.token_buckets import Buckets
+from shared.security.limits import LOOPBACK, UNREADABLE, Buckets, Networks, client_address
 from shared.security.tokens import QueueToken, QueueTokens
 from tests.gateway.conftest import gateway_client
 from tests.gateway.tokens import queue_token

@@ -7,7 +7,7 @@ from typing import cast
 import httpx
 import pytest
 
-from shared.security.token_buckets import FanLimit
+from shared.security.limits import FanLimit
 from tests.inventory.conftest import EVENT, Inventory, make_pass
 from tests.support.running.balancers import Kind, balancer_parameters, plan_for_ports, running_balancer
 from tests.support.running.serving import serving

@@ -9,7 +9,7 @@ from services.orders.auth import CustomerAuthenticator
 from services.orders.problems import UnknownOrder
 from shared.errors.problems import ForeignOrigin, Problem
 from shared.security.credentials import order_cookie
-from shared.security.token_buckets import FanLimit
+from shared.security.limits import FanLimit
 from shared.security.tokens import Keyring, sign_order_token
 from shared.web.request import Request
 from tests.orders.processing.test_states import ORDER

@@ -9,7 +9,7 @@ import pytest
 
 from services.orders.tuning import DEFAULTS
 from shared.contracts.inventory import ReservedItem
-from shared.security.guess_limiter import ADDRESS_AT_ONCE
+from shared.security.limits import ADDRESS_AT_ONCE
 from tests.orders.priced_event import Sale, open_sale
 from tests.orders.shop import VIEWER_SECRET
 from tests.support.wait import wait_until

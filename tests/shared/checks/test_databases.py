@@ -15,7 +15,7 @@ from shared.checks.process_checks import check_clocks, check_exposure, check_key
 from shared.checks.redis_checks import check_redis
 from shared.contracts.admin.checks import Check
 from shared.redis.client import connect
-from shared.security.client_address import client_address
+from shared.security.limits import client_address
 
 GIB = 1 << 30
 GOOD = {

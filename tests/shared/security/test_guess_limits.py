@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 
 from shared.errors.problems import Overloaded, TooManyWrongCodes
-from shared.security import guess_limiter
-from shared.security.guess_limiter import GuessLimiter
+from shared.security import limits
+from shared.security.limits import GuessLimiter
 
 
 async def look_up(limiter: GuessLimiter, seen: Counter[str], code: str, key: str = "fan") -> str:
@@ -47,7 +47,7 @@ async def test_wrong_codes_among_right_ones_use_up_the_tokens() -> None:
 
 
 async def test_a_look_up_that_is_cancelled_counts_and_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guess_limiter, "WAITING_MAX", 20)
+    monkeypatch.setattr(limits, "WAITING_MAX", 20)
     limiter, seen = GuessLimiter(per_s=0.001, at_once=10), Counter[str]()
     guesses = [asyncio.create_task(look_up(limiter, seen, "right")) for _ in range(31)]
     await asyncio.sleep(0)
