@@ -19,7 +19,7 @@ from shared.errors import problems
 from shared.errors.problems import Problem
 from shared.routes import SERVICES, Service, route
 from shared.security.auth import AdminKeys
-from shared.security.credentials import bearer, header_fields
+from shared.security.tokens import bearer, header_fields
 from shared.web.answers import JSON, Answer
 from shared.web.fast_routes import Found
 from shared.web.problem_answers import document, problem_answer

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from onsale.client import Fan
-from shared.security.credentials import order_cookie, pass_cookie, queue_cookie
+from shared.security.tokens import order_cookie, pass_cookie, queue_cookie
 from tests.support.providers.identity_provider import jwt_by_secret
 from tests.support.running.fans import fan_of
 from tests.support.running.suite import RunningSuite, bearer

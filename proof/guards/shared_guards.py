@@ -4,7 +4,6 @@ from proof.guards.guard import Guard
 
 TOKENS = "shared/security/tokens.py"
 AUTH = "shared/security/auth.py"
-CREDENTIALS = "shared/security/credentials.py"
 TOKEN_GUARDS = (
     Guard(
         "A place in the line is proved by our signature only",
@@ -199,27 +198,27 @@ OPERATOR_GUARDS = (
 CREDENTIAL_GUARDS = (
     Guard(
         "Another site cannot act with a fan's cookies",
-        CREDENTIALS, "if not host or host != fields.get(b\"host\", b\"\").lower() or scheme", "if scheme",
+        TOKENS, "if not host or host != fields.get(b\"host\", b\"\").lower() or scheme", "if scheme",
         "test_a_cookie_reads_from_anywhere_and_writes_from_our_own_pages_only",
     ),
     Guard(
         "A page over plain HTTP cannot act with the cookies of HTTPS",
-        CREDENTIALS, " or scheme != requested or scheme not in SCHEMES:", ":",
+        TOKENS, " or scheme != requested or scheme not in SCHEMES:", ":",
         "test_a_write_with_a_cookie_comes_from_a_page_of_the_same_scheme",
     ),
     Guard(
         "Over HTTPS no other host of the domain sets our cookies",
-        CREDENTIALS, 'return f"{HOST_ONLY}{name}" if secure else name', "return name",
+        TOKENS, 'return f"{HOST_ONLY}{name}" if secure else name', "return name",
         "test_cookies_are_secure_where_the_operator_says_so",
     ),
     Guard(
         "No script reads a credential's cookie",
-        CREDENTIALS, "'' if readable else 'HttpOnly; '", "''",
+        TOKENS, "'' if readable else 'HttpOnly; '", "''",
         "test_a_credential_is_in_a_cookie_that_no_script_reads",
     ),
     Guard(
         "A Bearer header is the only credential that counts beside a cookie",
-        CREDENTIALS, "    if token is not None:\n        return [token]\n", "",
+        TOKENS, "    if token is not None:\n        return [token]\n", "",
         "test_an_authorization_header_comes_before_the_cookie",
     ),
     Guard(

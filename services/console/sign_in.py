@@ -19,7 +19,7 @@ from shared.contracts.admin.console import SignIn
 from shared.errors.problems import BadCredential, InvalidRequest, Unavailable
 from shared.postgres.engine import DB_AWAY, AsyncEngine
 from shared.security.auth import SESSION_S, AdminKeys, OperatorSession, WrongKeys, session_cookie
-from shared.security.credentials import HOST_ONLY, header_fields, set_cookie
+from shared.security.tokens import HOST_ONLY, header_fields, set_cookie
 
 
 class OneTimeLink:

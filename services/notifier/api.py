@@ -14,8 +14,15 @@ from services.notifier.streams.open_stream import TRANSPORTS, Listener
 from shared.errors.problems import BadCredential, NotAdmitted, NotAllowed, NotFound, Problem, WrongEvent
 from shared.routes import EVENT_ID, REFERENCE, SECTION_ID
 from shared.runtime.clock import now_s
-from shared.security.credentials import credentials, first_valid, order_cookie, pass_cookie, queue_cookie
-from shared.security.tokens import Pass, read_order_token
+from shared.security.tokens import (
+    Pass,
+    credentials,
+    first_valid,
+    order_cookie,
+    pass_cookie,
+    queue_cookie,
+    read_order_token,
+)
 from shared.web.fast_routes import FastRoute
 from shared.web.request import Request
 

@@ -13,18 +13,20 @@ from services.orders.problems import UnknownOrder
 from shared.errors.problems import BadCredential, NoCredential
 from shared.routes import EVENT_ID, REFERENCE
 from shared.runtime.clock import now_s
-from shared.security.credentials import (
+from shared.security.limits import FanLimit
+from shared.security.tokens import (
     SAFE_METHODS,
     HeaderFields,
+    Keyring,
+    PassReader,
     bearer,
     cookie_name,
     cookie_values,
     cookies,
     order_cookie,
+    read_order_token,
     require_own_origin,
 )
-from shared.security.limits import FanLimit
-from shared.security.tokens import Keyring, PassReader, read_order_token
 from shared.security.user_jwt import UserJwtReader
 from shared.web.request import Request
 

@@ -25,18 +25,21 @@ from shared.errors.problems import BadCredential, NoCredential, NotAllowed, Seco
 from shared.rules.addresses import is_loopback
 from shared.rules.two_persons import Role, control_of
 from shared.runtime.metrics import with_series
-from shared.security.credentials import (
+from shared.security.limits import Buckets, client_address
+from shared.security.tokens import (
     HOST_ONLY,
     SAFE_METHODS,
     HeaderFields,
+    Keyring,
+    b64,
     bearer,
+    canonical_unb64,
     cookie,
     cookie_name,
     header_fields,
     require_own_origin,
+    unb64,
 )
-from shared.security.limits import Buckets, client_address
-from shared.security.tokens import Keyring, b64, canonical_unb64, unb64
 
 # -- operators ---------------------------------------------------------------------------------------------------------
 

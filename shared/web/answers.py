@@ -12,7 +12,7 @@ import orjson
 from cachetools import LRUCache
 from starlette.types import Receive, Scope, Send
 
-from shared.security.credentials import HeaderFields
+from shared.security.tokens import HeaderFields
 
 Field = tuple[bytes, bytes]
 JSON: Field = (b"content-type", b"application/json")

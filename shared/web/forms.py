@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.errors.problems import ForeignOrigin, Problem
-from shared.security.credentials import HeaderFields, cookie, cookie_name, require_own_origin, set_cookie
+from shared.security.tokens import HeaderFields, cookie, cookie_name, require_own_origin, set_cookie
 from shared.web.answers import NO_STORE, Answer
 from shared.web.problem_answers import document
 from shared.web.request import FormFields, Request

@@ -15,7 +15,7 @@ from starlette.types import Scope
 from shared.contracts.fields import EVENT_ID_PATTERN, SECTION_ID_PATTERN, PlainText, TimeSteps
 from shared.errors.problems import IdempotencyKeyMalformed, IdempotencyKeyMissing, InvalidRequest
 from shared.routes import REFERENCE
-from shared.security.credentials import cookie, header_fields
+from shared.security.tokens import cookie, header_fields
 from shared.words.words import LANGUAGES, accepted_language
 
 LANGUAGE_COOKIE = "onsale_lang"

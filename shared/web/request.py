@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
 from shared.errors.problems import BodyTooLarge, MalformedRequest, Problem
-from shared.security.credentials import HeaderFields, header_fields
+from shared.security.tokens import HeaderFields, header_fields
 from shared.web.answers import Field
 from shared.web.problem_answers import REQUEST_KEY, invalid_request
 

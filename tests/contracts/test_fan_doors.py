@@ -17,7 +17,6 @@ from services.notifier import api as notifier
 from services.orders.auth import CustomerAuthenticator
 from shared.errors.problems import BadCredential, NoCredential, Problem
 from shared.process.settings import PublicSettings
-from shared.security.credentials import cookies
 from shared.security.limits import FanLimit
 from shared.security.tokens import (
     Keyring,
@@ -25,6 +24,7 @@ from shared.security.tokens import (
     PassReader,
     QueueToken,
     QueueTokens,
+    cookies,
     development_keys,
     sign_order_token,
     sign_pass,

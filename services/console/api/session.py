@@ -8,8 +8,8 @@ from services.console.sign_in import clear_session, set_session
 from services.console.state import StateDep
 from shared.contracts.admin.console import READ_SESSION, SIGN_IN, Session, SignIn
 from shared.security.auth import OperatorSession, session_cookie, sign_session, signed_in
-from shared.security.credentials import HOST_ONLY, header_fields, require_own_origin
 from shared.security.limits import client_address
+from shared.security.tokens import HOST_ONLY, header_fields, require_own_origin
 
 router = APIRouter(tags=["console"])
 NO_STORE = "no-store"

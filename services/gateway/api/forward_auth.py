@@ -19,9 +19,8 @@ from services.gateway.state import State
 from shared.contracts.fields import Body
 from shared.errors.problems import MEDIA_TYPE, MalformedRequest, Problem
 from shared.routes import EVENT_ID
-from shared.security.credentials import credentials, pass_cookie
 from shared.security.key_rotation import JWKS_MAX_AGE_S
-from shared.security.tokens import Keyring, jwks
+from shared.security.tokens import Keyring, credentials, jwks, pass_cookie
 from shared.web.parameters import EventIdPath
 from shared.web.request import request_of
 

@@ -24,7 +24,7 @@ from services.gateway.documents import BUILT, HEADERS, PAGES, document, rendered
 from services.gateway.state import State
 from shared.errors.problems import NoAnswer, NotFound, Overloaded, Unavailable, UnknownEvent, UpstreamFailed
 from shared.routes import EVENT_ID, REFERENCE
-from shared.security.credentials import set_cookie
+from shared.security.tokens import set_cookie
 from shared.web.answers import Answer, Document
 from shared.web.fast_routes import FastRoute
 from shared.web.pages.built_files import IMMUTABLE, assets, built_file

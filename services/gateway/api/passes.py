@@ -11,7 +11,7 @@ from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import Claimed
 from shared.errors.problems import AlreadyExtended, NotAdmitted, PlaceExpired, Problem, RoomClosed, SoldOut, StaleEpoch
 from shared.runtime.clock import now_ms, rfc3339
-from shared.security.credentials import pass_cookie, queue_cookie
+from shared.security.tokens import pass_cookie, queue_cookie
 from shared.web.answers import NO_STORE, Answer, json_answer
 from shared.web.request import Request
 

@@ -22,8 +22,7 @@ from services.gateway.state import State
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.orders import ReadOwnOrder
 from shared.errors.problems import Problem, StaleEpoch
-from shared.security.credentials import cookie, cookies, order_cookie, set_cookie
-from shared.security.tokens import QueueToken
+from shared.security.tokens import QueueToken, cookie, cookies, order_cookie, set_cookie
 from shared.web.answers import Answer, compressed, fields_of
 from shared.web.forms import PLAIN_COOKIE, PLAIN_COOKIE_S, typed_fields
 from shared.web.parameters import language_of

@@ -26,8 +26,7 @@ from services.gateway.waiting_line.join_batcher import Place
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import JoinRequest, PlaceState
 from shared.runtime.clock import now_ms, rfc3339
-from shared.security.credentials import queue_cookie
-from shared.security.tokens import QueueToken
+from shared.security.tokens import QueueToken, queue_cookie
 from shared.web.answers import JSON, NO_STORE, Answer, Field, Later, json_answer
 from shared.web.fast_routes import FastRoute
 from shared.web.request import Request

@@ -8,8 +8,7 @@ from services.gateway.api.schemas import EmptyBody
 from services.gateway.state import State
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.rules.rollout import outside
-from shared.security.credentials import set_cookie
-from shared.security.tokens import QueueToken
+from shared.security.tokens import QueueToken, set_cookie
 from shared.web.answers import Field
 from shared.web.request import Request
 

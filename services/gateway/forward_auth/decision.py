@@ -29,9 +29,8 @@ from shared.contracts.queue import PlaceState
 from shared.contracts.room_options import ForwardAuthRules, RoomOptions
 from shared.errors.problems import BadCredential, NoCredential, Overloaded, Problem, Unavailable, WrongEvent
 from shared.rules.rollout import outside
-from shared.security.credentials import pass_cookie, set_cookie
 from shared.security.limits import bare_address
-from shared.security.tokens import Pass, PassReader
+from shared.security.tokens import Pass, PassReader, pass_cookie, set_cookie
 
 DEFAULTS = RoomOptions()
 OUTAGES_MAX = 10_000

@@ -13,8 +13,7 @@ from starlette.datastructures import Headers
 
 from shared.contracts.room_options import ForwardAuthRules
 from shared.errors.problems import MalformedRequest
-from shared.security.credentials import cookie_name, pass_cookie
-from shared.security.tokens import TOKEN_MAX_CHARS
+from shared.security.tokens import TOKEN_MAX_CHARS, cookie_name, pass_cookie
 
 Proxy = Literal["nginx", "traefik", "caddy", "envoy"]
 CODE_PARAMETER = "onsale_handover"

@@ -21,9 +21,12 @@ from services.gateway.settings import Settings
 from shared.contracts.queue import JoinRequest
 from shared.errors.problems import BadCredential, IdempotencyKeyMalformed, NoCredential, WrongEvent
 from shared.rules.rollout import outside
-from shared.security.credentials import (
+from shared.security.tokens import (
     SAFE_METHODS,
     HeaderFields,
+    QueueToken,
+    QueueTokens,
+    b64,
     bearer,
     cookie,
     cookie_name,
@@ -33,7 +36,6 @@ from shared.security.credentials import (
     require_own_origin,
     set_cookie,
 )
-from shared.security.tokens import QueueToken, QueueTokens, b64
 from shared.security.user_jwt import User, UserJwtReader
 
 Claims = Mapping[str, Any]

@@ -29,8 +29,7 @@ from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import JoinRequest
 from shared.contracts.room_options import FrictionRules
 from shared.errors.problems import StaleEpoch
-from shared.security.credentials import header_fields
-from shared.security.tokens import Keyring, QueueToken, b64
+from shared.security.tokens import Keyring, QueueToken, b64, header_fields
 from shared.web.request import FormFields
 
 DECAY_S = 10.0

@@ -26,15 +26,18 @@ from shared.errors.problems import (
     WrongEvent,
 )
 from shared.runtime.clock import now_s
-from shared.security.credentials import (
+from shared.security.limits import FanLimit
+from shared.security.tokens import (
+    Pass,
+    PassReader,
+    QueueToken,
+    QueueTokens,
     credentials,
     first_valid,
     pass_cookie,
     queue_cookie,
     set_cookie,
 )
-from shared.security.limits import FanLimit
-from shared.security.tokens import Pass, PassReader, QueueToken, QueueTokens
 from shared.security.user_jwt import User, UserJwtReader
 from shared.web.answers import Field
 from shared.web.request import Request

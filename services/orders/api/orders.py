@@ -33,9 +33,8 @@ from shared.contracts.orders import OrderView, ProviderAnswer, QuoteAnswer
 from shared.contracts.prices import PRICES_MAX, PricesAnswer
 from shared.errors.problems import BadCredential, NoCredential
 from shared.runtime.clock import rfc3339
-from shared.security.credentials import bearer, cookie, order_cookie, set_cookie
 from shared.security.limits import client_address
-from shared.security.tokens import sign_order_token
+from shared.security.tokens import bearer, cookie, order_cookie, set_cookie, sign_order_token
 from shared.web.answers import JSON, NO_STORE, Answer, compressed, json_answer
 from shared.web.answers import Field as HeaderField
 from shared.web.fast_routes import FastRoute

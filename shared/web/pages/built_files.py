@@ -15,7 +15,7 @@ from typing import NamedTuple
 import brotli
 
 from shared.errors.problems import NotFound
-from shared.security.credentials import HeaderFields
+from shared.security.tokens import HeaderFields
 from shared.web.answers import Answer, encodings, fields_of
 
 IMMUTABLE = "public, max-age=31536000, immutable"

@@ -3,7 +3,7 @@
 import pytest
 
 from services.inventory.api.forms import reserve_body
-from shared.security.credentials import pass_cookie
+from shared.security.tokens import pass_cookie
 from shared.web.request import FormFields
 from tests.inventory.conftest import EVENT, Inventory, make_pass
 

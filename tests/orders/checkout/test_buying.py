@@ -8,8 +8,7 @@ from shared.contracts.events import Event
 from shared.contracts.frames import OrderFrame, order_channel
 from shared.messaging.log import START
 from shared.messaging.redis_streams import RedisStreams, log_stream
-from shared.security.credentials import order_cookie
-from shared.security.tokens import read_order_token
+from shared.security.tokens import order_cookie, read_order_token
 from tests.orders.inventory import EVENT
 from tests.orders.shop import pass_header, pass_of, reference_of
 from tests.support.running.suite import problem

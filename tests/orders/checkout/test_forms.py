@@ -7,8 +7,7 @@ import pytest
 
 from services.orders.api.forms import next_page, order_body, order_key
 from shared.rpc import sign_service_call
-from shared.security.credentials import pass_cookie
-from shared.security.tokens import sign_order_token
+from shared.security.tokens import pass_cookie, sign_order_token
 from shared.web.app import internal
 from shared.web.forms import SentForm, typed_fields
 from shared.web.request import FormFields

@@ -2,8 +2,7 @@
 
 from datetime import UTC, datetime
 
-from shared.security.credentials import order_cookie
-from shared.security.tokens import sign_order_token
+from shared.security.tokens import order_cookie, sign_order_token
 from tests.orders.delivery.test_tickets import apply_event_file, bought, get
 from tests.orders.mailbox import mail_dispatcher, mail_rows
 from tests.orders.shop import Shop, pass_header

@@ -8,9 +8,8 @@ from fastapi import FastAPI
 from services.orders.auth import CustomerAuthenticator
 from services.orders.problems import UnknownOrder
 from shared.errors.problems import ForeignOrigin, Problem
-from shared.security.credentials import order_cookie
 from shared.security.limits import FanLimit
-from shared.security.tokens import Keyring, sign_order_token
+from shared.security.tokens import Keyring, order_cookie, sign_order_token
 from shared.web.request import Request
 from tests.orders.processing.test_states import ORDER
 

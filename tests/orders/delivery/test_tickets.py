@@ -18,10 +18,9 @@ from services.orders.tickets.show import apply, read_show
 from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import ReservedItem
 from shared.errors.problems import Overloaded
-from shared.security.credentials import order_cookie
 from shared.security.jwks_client import parse
 from shared.security.tickets import TicketCode, read_ticket, require_rotating_code
-from shared.security.tokens import development_keys, jwks, sign_order_token, unb64
+from shared.security.tokens import development_keys, jwks, order_cookie, sign_order_token, unb64
 from shared.words.words import words
 from tests.orders.inventory import EVENT
 from tests.orders.shop import OPERATOR, ROOT, VIEWER, Shop, pass_header

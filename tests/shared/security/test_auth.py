@@ -8,8 +8,7 @@ from starlette.types import Scope
 from shared.errors.problems import BadCredential, ForeignOrigin, NoCredential
 from shared.rpc import SERVICE_HEADER, check_service_call, sign_service_call
 from shared.security.auth import AdminKeys
-from shared.security.credentials import credentials, first_valid, set_cookie
-from shared.security.tokens import development_keys
+from shared.security.tokens import credentials, development_keys, first_valid, set_cookie
 
 KEY = "k" * 24
 
