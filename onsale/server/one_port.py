@@ -20,9 +20,8 @@ from shared.errors.problems import Problem
 from shared.routes import SERVICES, Service, route
 from shared.security.auth import AdminKeys
 from shared.security.tokens import bearer, header_fields
-from shared.web.answers import JSON, Answer
+from shared.web.answers import JSON, Answer, document, problem_answer
 from shared.web.fast_routes import Found
-from shared.web.problem_answers import document, problem_answer
 
 OPERATIONS = frozenset({"/livez", "/version", "/openapi.json"})
 GUARDED = frozenset({"/readyz", "/metrics"})

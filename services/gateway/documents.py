@@ -29,7 +29,7 @@ from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
 from shared.web.answers import Document
 from shared.web.pages.built_files import Asset, assets
-from shared.web.parameters import VARY
+from shared.web.request import VARY
 from shared.words.words import LANGUAGES, Words, words
 
 PAGES = Path(__file__).parent / "pages"

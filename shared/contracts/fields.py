@@ -1,17 +1,18 @@
 """Types of request fields: ids and texts with their limits, bodies that reject unknown fields, and what is said of a
 value that is refused.
 
-The command line reads the same types, so they need no FastAPI; parameters of paths and queries are in `parameters`.
+The command line reads the same types, so they need no FastAPI; those of paths and queries are in `web.request`.
 """
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints
 
+from shared.errors.problems import InvalidRequest, MalformedRequest, Problem
 from shared.routes import EVENT_ID, SECTION_ID
 from shared.rules.addresses import normalize_email
 from shared.rules.currencies import CURRENCIES
@@ -186,3 +187,14 @@ def refusal(error: Mapping[str, Any]) -> str:
     for theirs in ("Input should", "String should", "List should", "Value should", "Tuple should", "Dictionary should"):
         message = message.replace(theirs, "This must", 1) if message.startswith(theirs) else message
     return message if message.endswith((".", "!", "?")) else f"{message}."
+
+
+def invalid_request(errors: Sequence[Mapping[str, Any]]) -> Problem:
+    """Unreadable JSON is 400; an invalid value is 422 and names its field, without repeating the value."""
+    if any(error["type"] == "json_invalid" for error in errors):
+        return MalformedRequest("The body is not JSON.")
+    fields = [
+        {"field": ".".join(str(part) for part in error["loc"][1:]) or str(error["loc"][0]), "message": refusal(error)}
+        for error in errors[:20]
+    ]
+    return InvalidRequest(" ".join(f"{f['field']}: {f['message']}" for f in fields[:3]), errors=fields)

@@ -31,13 +31,12 @@ from shared.runtime.logging import get_logger, sale_log
 from shared.runtime.metrics import FAILURES
 from shared.security.auth import WrongKeys
 from shared.security.key_reload import with_key_reload
-from shared.web.answers import COMPRESS_LEVEL, COMPRESS_MIN_BYTES
+from shared.web.answers import COMPRESS_LEVEL, COMPRESS_MIN_BYTES, add_exception_handlers
 from shared.web.api_document import complete_openapi
 from shared.web.fast_routes import FastRoute, RouteTable
 from shared.web.forms import Form, Forms
 from shared.web.internal_api import InternalApi, OwnProcess
 from shared.web.listener import ServiceListener
-from shared.web.problem_answers import add_exception_handlers
 
 log = get_logger("onsale.http")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]

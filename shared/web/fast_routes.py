@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from shared.contracts.fields import invalid_request
 from shared.web.answers import Answer, Later
-from shared.web.problem_answers import invalid_request
 from shared.web.request import Request
 
 MODEL_REF = "#/components/schemas/{model}"

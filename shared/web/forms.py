@@ -19,8 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.errors.problems import ForeignOrigin, Problem
 from shared.security.tokens import HeaderFields, cookie, cookie_name, require_own_origin, set_cookie
-from shared.web.answers import NO_STORE, Answer
-from shared.web.problem_answers import document
+from shared.web.answers import NO_STORE, Answer, document
 from shared.web.request import FormFields, Request
 
 MEDIA_TYPE = b"application/x-www-form-urlencoded"

@@ -22,9 +22,8 @@ from shared.runtime import tracing
 from shared.runtime.logging import get_logger
 from shared.runtime.metrics import FAILURES, REQUESTS
 from shared.security.tokens import Keyring
-from shared.web.answers import JSON, Answer
+from shared.web.answers import JSON, Answer, problem_of_exception
 from shared.web.fast_routes import FastRoute
-from shared.web.problem_answers import problem_of_exception
 from shared.web.request import Request, parse_model
 
 log = get_logger("onsale.http")

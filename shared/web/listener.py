@@ -28,12 +28,11 @@ from shared.process.load import Load
 from shared.runtime import tracing
 from shared.runtime.logging import get_logger, request_fields, sale_log
 from shared.runtime.metrics import FAILURES, REQUESTS
-from shared.web.answers import Answer, Field, Later
+from shared.web.answers import Answer, Later, document, problem_answer, problem_of_exception
 from shared.web.fast_routes import FastRoute, Found, RouteTable
 from shared.web.forms import Forms
 from shared.web.internal_api import PREFIX
-from shared.web.problem_answers import REQUEST_KEY, document, problem_answer, problem_of_exception
-from shared.web.request import Request
+from shared.web.request import REQUEST_KEY, Field, Request
 
 log = get_logger("onsale.http")
 INTERNAL_PREFIXES = (PREFIX, "/metrics")

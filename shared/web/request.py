@@ -1,22 +1,39 @@
-"""One request, as the listener hands it to a handler: what came, whose it is, and what the handler says about it."""
+"""One request: what came, whose it is, in which language, and what a handler says about it; the parameters of paths
+and queries with their limits. A page, an order, a mail and a problem have one rule for the language.
+"""
 
+import hashlib
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cache
 from types import MappingProxyType
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 from urllib.parse import parse_qsl
 
-from fastapi import FastAPI
-from pydantic import BaseModel, ValidationError
+from fastapi import Depends, FastAPI, Header, Path, Query
+from pydantic import AwareDatetime, BaseModel, ValidationError
+from starlette.datastructures import QueryParams
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
-from shared.errors.problems import BodyTooLarge, MalformedRequest, Problem
-from shared.security.tokens import HeaderFields, header_fields
-from shared.web.answers import Field
-from shared.web.problem_answers import REQUEST_KEY, invalid_request
+from shared.contracts.fields import EVENT_ID_PATTERN, SECTION_ID_PATTERN, PlainText, TimeSteps, invalid_request
+from shared.errors.problems import (
+    BodyTooLarge,
+    IdempotencyKeyMalformed,
+    IdempotencyKeyMissing,
+    InvalidRequest,
+    MalformedRequest,
+    Problem,
+)
+from shared.routes import REFERENCE
+from shared.security.tokens import HeaderFields, cookie, header_fields
+from shared.words.words import LANGUAGES, accepted_language
 
+REQUEST_KEY = "onsale.request"  # under which the framework's scope has the request
+LANGUAGE_COOKIE = "onsale_lang"
+VARY = "accept-language, cookie"
+Field = tuple[bytes, bytes]  # of a header
 FIELDS_MAX, FIELD_CHARS_MAX = 256, 2_000  # of a form
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -172,3 +189,65 @@ def parse_model(body: bytes, model: type[Model]) -> Model:
 def _invalid(part: str, refused: ValidationError) -> Problem:
     errors = refused.errors(include_url=False, include_input=False)
     return invalid_request([{**error, "loc": (part, *error["loc"])} for error in errors])
+
+
+# -- language ----------------------------------------------------------------------------------------------------------
+
+
+def language_of(scope: Scope) -> str:
+    """One of `LANGUAGES`: that of `?lang=`, else of the cookie, else of the browser's settings."""
+    fields = header_fields(scope)
+    chosen = named_language(scope) or cookie(fields, LANGUAGE_COOKIE)
+    return chosen if chosen in LANGUAGES else accepted_language(fields.get(b"accept-language", b"").decode("latin-1"))
+
+
+def named_language(scope: Scope) -> str | None:
+    """The language that the address names."""
+    named = QueryParams(scope["query_string"]).get("lang")
+    return named if named in LANGUAGES else None
+
+
+# -- parameters --------------------------------------------------------------------------------------------------------
+
+STEPS_MAX, STEP_S_MAX = 400, 31 * 86_400
+
+REFERENCE_PATTERN = f"^{REFERENCE}$"
+EventIdPath = Annotated[str, Path(pattern=EVENT_ID_PATTERN)]
+SectionIdPath = Annotated[str, Path(pattern=SECTION_ID_PATTERN)]
+ReferencePath = Annotated[str, Path(pattern=REFERENCE_PATTERN)]
+ReferenceQuery = Annotated[str | None, Query(pattern=REFERENCE_PATTERN)]
+DryRun = Annotated[bool, Query(description="Check everything and change nothing.")]
+ReasonQuery = Annotated[PlainText | None, Query(alias="reason", description="Kept in the audit log.")]
+
+
+async def _time_steps(
+    start: Annotated[AwareDatetime, Query(alias="from")],
+    step_s: Annotated[int, Query(ge=1, le=STEP_S_MAX)],
+    steps: Annotated[int, Query(ge=1, le=STEPS_MAX)] = STEPS_MAX,
+) -> TimeSteps:
+    if not datetime(2000, 1, 1, tzinfo=UTC) <= start <= datetime(2999, 1, 1, tzinfo=UTC):
+        raise InvalidRequest("from: must be a time between the years 2000 and 2999.")
+    return TimeSteps(start, step_s, steps)
+
+
+TimeStepsQuery = Annotated[TimeSteps, Depends(_time_steps)]
+
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key")]
+KEY_MAX_CHARS = 255
+_KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_MAX_CHARS}}}")
+
+
+def idempotency_key(header: str | None) -> str:
+    """The checked key: requests with the same key are one request. Raises `IdempotencyKeyMissing` and
+    `IdempotencyKeyMalformed`.
+    """
+    if not header:
+        raise IdempotencyKeyMissing
+    if not _KEY.fullmatch(header):
+        raise IdempotencyKeyMalformed(f"The Idempotency-Key must be 1 to {KEY_MAX_CHARS} visible ASCII characters.")
+    return header
+
+
+def key_hash(key: str) -> bytes:
+    """Idempotency keys are secrets: only their hash is stored."""
+    return hashlib.sha256(key.encode()).digest()

@@ -13,8 +13,7 @@ from services.console.streams.watchers import Watchers
 from shared.contracts.admin.console import STREAM_PATH
 from shared.security.auth import AdminKeys, OperatorSession, sign_session
 from shared.web.app import drain
-from shared.web.problem_answers import REQUEST_KEY
-from shared.web.request import Request
+from shared.web.request import REQUEST_KEY, Request
 from tests.console.admin import EVENT
 from tests.console.conftest import ADMIN_KEYS, KEYS, Console, Start, next_of
 from tests.support.wait import wait_until

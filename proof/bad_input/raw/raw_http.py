@@ -37,8 +37,7 @@ from proof.bad_input.raw.framing import (
 )
 from proof.bad_input.raw.http_forms import FINAL, FORMS, LAST, SMUGGLING, changed
 from shared.errors.problems import Problem
-from shared.web.answers import Answer
-from shared.web.problem_answers import document
+from shared.web.answers import Answer, document
 from tests.support.running.balancers import Kind, plan_for_ports, running_balancer
 from tests.support.running.serving import whole_body
 from tests.support.running.suite import RunningSuite

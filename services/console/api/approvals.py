@@ -15,7 +15,7 @@ from shared.contracts.admin.approvals import (
     NewApproval,
 )
 from shared.security.auth import AnOperator, Viewer, signed_in
-from shared.web.parameters import EventIdPath
+from shared.web.request import EventIdPath
 
 router = APIRouter(tags=["console"])
 NO_STORE = "no-store"

@@ -17,7 +17,7 @@ from shared.contracts.admin.console import (
 )
 from shared.runtime.clock import now_ms
 from shared.security.auth import Viewer
-from shared.web.parameters import EventIdPath
+from shared.web.request import EventIdPath
 
 router = APIRouter(tags=["console"])
 HOUR_MS, AT_MAX_MS, STEP_MAX_S = 3_600_000, 2**53, 86_400

@@ -5,7 +5,7 @@ from fastapi import APIRouter, Request
 from services.console.state import StateDep
 from shared.contracts.admin.console import REHEARSAL, RehearsalStart, RehearsalView
 from shared.security.auth import AnAdmin, Viewer, signed_in
-from shared.web.parameters import EventIdPath
+from shared.web.request import EventIdPath
 
 router = APIRouter(tags=["console"])
 

@@ -6,7 +6,7 @@ from starlette.responses import HTMLResponse
 from services.console.state import StateDep
 from shared.contracts.admin.console import REPORT_PATH
 from shared.security.auth import Viewer
-from shared.web.parameters import EventIdPath
+from shared.web.request import EventIdPath
 
 router = APIRouter(tags=["console"])
 HEADERS = {

@@ -8,7 +8,7 @@ from services.console.streams import messages
 from services.console.streams.event_stream import EventStream
 from shared.contracts.admin.console import STREAM_PATH
 from shared.security.auth import Viewer, signed_in
-from shared.web.parameters import EventIdPath
+from shared.web.request import EventIdPath
 
 router = APIRouter(tags=["console"])
 

@@ -20,8 +20,7 @@ from shared.web.answers import JSON, Answer, compressed, fields_of
 from shared.web.fast_routes import FastRoute
 from shared.web.pages.built_files import assets, built_file
 from shared.web.pages.calendar_file import CalendarEntry, calendar_file
-from shared.web.parameters import VARY, language_of
-from shared.web.request import Request
+from shared.web.request import VARY, Request, language_of
 from shared.words.words import words
 
 FOR_EVERY_SITE = {

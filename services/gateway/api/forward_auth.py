@@ -21,8 +21,7 @@ from shared.errors.problems import MEDIA_TYPE, MalformedRequest, Problem
 from shared.routes import EVENT_ID
 from shared.security.key_rotation import JWKS_MAX_AGE_S
 from shared.security.tokens import Keyring, credentials, jwks, pass_cookie
-from shared.web.parameters import EventIdPath
-from shared.web.request import request_of
+from shared.web.request import EventIdPath, request_of
 
 ANY_METHOD = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 VERDICT_HEADERS = {

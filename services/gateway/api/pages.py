@@ -28,8 +28,7 @@ from shared.security.tokens import set_cookie
 from shared.web.answers import Answer, Document
 from shared.web.fast_routes import FastRoute
 from shared.web.pages.built_files import IMMUTABLE, assets, built_file
-from shared.web.parameters import LANGUAGE_COOKIE, language_of, named_language
-from shared.web.request import Request
+from shared.web.request import LANGUAGE_COOKIE, Request, language_of, named_language
 
 _event_id, _reference = re.compile(EVENT_ID), re.compile(REFERENCE)
 COOKIE_S = 365 * 86_400

@@ -25,8 +25,7 @@ from shared.errors.problems import Problem, StaleEpoch
 from shared.security.tokens import QueueToken, cookie, cookies, order_cookie, set_cookie
 from shared.web.answers import Answer, compressed, fields_of
 from shared.web.forms import PLAIN_COOKIE, PLAIN_COOKIE_S, typed_fields
-from shared.web.parameters import language_of
-from shared.web.request import Request
+from shared.web.request import Request, language_of
 from shared.words.words import Words, words
 
 BUSY_AGAIN_S = 5

@@ -9,7 +9,7 @@ from services.gateway.api.schemas import StatusAnswer
 from services.gateway.state import State
 from shared.runtime.clock import now_ms
 from shared.security.tokens import QueueToken
-from shared.web.parameters import EventIdPath
+from shared.web.request import EventIdPath
 
 router = APIRouter(tags=["line"])
 POSITION_MAX, LANES_MAX = 1_000_000_000, 100

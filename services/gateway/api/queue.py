@@ -27,9 +27,9 @@ from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import JoinRequest, PlaceState
 from shared.runtime.clock import now_ms, rfc3339
 from shared.security.tokens import QueueToken, queue_cookie
-from shared.web.answers import JSON, NO_STORE, Answer, Field, Later, json_answer
+from shared.web.answers import JSON, NO_STORE, Answer, Later, json_answer
 from shared.web.fast_routes import FastRoute
-from shared.web.request import Request
+from shared.web.request import Field, Request
 
 JSON_FIELDS = (JSON, NO_STORE)
 PUBLIC_1_S = (b"cache-control", b"public, max-age=1")

@@ -9,8 +9,7 @@ from services.gateway.state import State
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.rules.rollout import outside
 from shared.security.tokens import QueueToken, set_cookie
-from shared.web.answers import Field
-from shared.web.request import Request
+from shared.web.request import Field, Request
 
 
 def context(request: Request) -> tuple[State, str]:

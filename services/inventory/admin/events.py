@@ -25,7 +25,7 @@ from shared.contracts.event_parts.brand import PICTURE_NAME
 from shared.errors.problems import InvalidRequest
 from shared.security.auth import AnAdmin, AnOperator, Viewer
 from shared.web.api_document import file_of
-from shared.web.parameters import DryRun, EventIdPath, ReasonQuery, TimeStepsQuery
+from shared.web.request import DryRun, EventIdPath, ReasonQuery, TimeStepsQuery
 
 router = APIRouter(prefix="/admin/inventory", tags=["admin"])
 PictureNamePath = Annotated[str, Path(pattern=f"^{PICTURE_NAME}$", max_length=64)]

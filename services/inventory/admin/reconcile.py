@@ -13,7 +13,7 @@ from shared.contracts.admin.inventory import (
     ReconcileRequest,
 )
 from shared.security.auth import AnAdmin, AnOperator, Viewer
-from shared.web.parameters import EventIdPath
+from shared.web.request import EventIdPath
 
 router = APIRouter(prefix="/admin/inventory", tags=["admin"])
 NO_REASON = ReconcileRequest()

@@ -29,7 +29,7 @@ from shared.postgres.pages import BeforeId
 from shared.routes import EVENT_ID
 from shared.security.auth import AnOperator, Viewer
 from shared.web.api_document import file_of
-from shared.web.parameters import EventIdPath, SectionIdPath
+from shared.web.request import EventIdPath, SectionIdPath
 
 router = APIRouter(prefix="/admin/inventory/events/{event_id}", tags=["stock"])
 AllotmentIdPath = Annotated[str, Path(pattern=f"^{EVENT_ID}$")]

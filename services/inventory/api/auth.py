@@ -39,8 +39,7 @@ from shared.security.tokens import (
     set_cookie,
 )
 from shared.security.user_jwt import User, UserJwtReader
-from shared.web.answers import Field
-from shared.web.request import Request
+from shared.web.request import Field, Request
 
 NOT_ADMITTED_CACHE_S, ADMITTED_CACHE_S = 1.0, 10.0
 RETRY_AFTER_S = 2

@@ -32,10 +32,10 @@ from shared.contracts.frames import StockFrame
 from shared.errors.problems import NotFound
 from shared.postgres.pages import PageRequest
 from shared.rules.seat_codes import encode_state
-from shared.web.answers import JSON, NO_STORE, Answer, Document, Documents, Field, compressed, fields_of, json_answer
+from shared.web.answers import JSON, NO_STORE, Answer, Document, Documents, compressed, fields_of, json_answer
 from shared.web.fast_routes import FastRoute
 from shared.web.pages.built_files import IMMUTABLE
-from shared.web.request import Request
+from shared.web.request import Field, Request
 
 JSON_TYPE, REVALIDATED = "application/json", "public, no-cache"
 NOSNIFF = {"x-content-type-options": "nosniff"}

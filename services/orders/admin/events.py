@@ -25,7 +25,7 @@ from shared.contracts.prices import PRICES_MAX
 from shared.errors.problems import InvalidRequest
 from shared.postgres.pages import BeforeId, PageRequest, PageSizeQuery
 from shared.security.auth import AnAdmin, AnOperator, Viewer
-from shared.web.parameters import DryRun, EventIdPath, ReasonQuery, ReferenceQuery
+from shared.web.request import DryRun, EventIdPath, ReasonQuery, ReferenceQuery
 
 Each = Annotated[list[Annotated[int, Query(ge=0, le=2 * PRICE_MINOR_MAX)]] | None, Query(max_length=PRICES_MAX)]
 CodePath = Annotated[NewCode, Path(max_length=TYPED_MAX, description="Percent-encoded, if it is not plain.")]

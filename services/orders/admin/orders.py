@@ -45,7 +45,7 @@ from shared.contracts.admin.orders import (
 from shared.contracts.fields import NO_NULL, EventId, tidy
 from shared.postgres.pages import BeforeId, PageRequest, PageSizeQuery
 from shared.security.auth import AnOperator, Operator, Viewer
-from shared.web.parameters import EventIdPath, IdempotencyKey, ReferencePath, ReferenceQuery, idempotency_key
+from shared.web.request import EventIdPath, IdempotencyKey, ReferencePath, ReferenceQuery, idempotency_key
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
 StatusQuery = Annotated[str | None, Query(alias="status", pattern="^[a-z_]{1,32}$")]

@@ -18,7 +18,7 @@ from shared.contracts.fields import EventId
 from shared.postgres.pages import IdQuery, LongPageSizeQuery, PageRequest
 from shared.security.auth import AnOperator, Viewer
 from shared.web.api_document import file_of
-from shared.web.parameters import EventIdPath, TimeStepsQuery
+from shared.web.request import EventIdPath, TimeStepsQuery
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
 TimeZone = Annotated[str, Query(pattern=r"^[A-Za-z0-9_+/-]{1,64}$")]

@@ -36,10 +36,9 @@ from shared.runtime.clock import rfc3339
 from shared.security.limits import client_address
 from shared.security.tokens import bearer, cookie, order_cookie, set_cookie, sign_order_token
 from shared.web.answers import JSON, NO_STORE, Answer, compressed, json_answer
-from shared.web.answers import Field as HeaderField
 from shared.web.fast_routes import FastRoute
-from shared.web.parameters import REFERENCE_PATTERN, idempotency_key, language_of
-from shared.web.request import Request
+from shared.web.request import REFERENCE_PATTERN, Request, idempotency_key, language_of
+from shared.web.request import Field as HeaderField
 
 PRICES_MAX_AGE_S = 10
 PAGE_SIZE_MAX = 100

@@ -17,8 +17,7 @@ from services.orders.problems import MailDisabled
 from services.orders.state import state_of
 from shared.errors.problems import TooManyRequests
 from shared.security.limits import client_address
-from shared.web.parameters import VARY, language_of
-from shared.web.request import request_of
+from shared.web.request import VARY, language_of, request_of
 from shared.words.words import Words, words
 
 router = APIRouter(tags=["reminders"])

@@ -21,8 +21,7 @@ from shared.security.tokens import sign_order_token
 from shared.web.answers import JSON, NO_STORE, Answer, compressed, fields_of
 from shared.web.fast_routes import FastRoute
 from shared.web.pages.calendar_file import CalendarEntry, calendar_file
-from shared.web.parameters import REFERENCE_PATTERN
-from shared.web.request import Request
+from shared.web.request import REFERENCE_PATTERN, Request
 from shared.words.words import words
 
 Document = TypeVar("Document", Sequence[TicketPage], Receipt)

@@ -52,7 +52,7 @@ from shared.process.load import PurchaseWork
 from shared.runtime import tracing
 from shared.runtime.clock import Clocks, now_ms
 from shared.security.tokens import Keyring
-from shared.web.parameters import key_hash
+from shared.web.request import key_hash
 from shared.words.words import DEFAULT_LANGUAGE
 
 IN_FLIGHT_WAIT_S = 2.0

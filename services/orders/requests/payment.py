@@ -18,7 +18,7 @@ from shared.errors.problems import (
     PaymentInProgress,
 )
 from shared.postgres.engine import AsyncConnection
-from shared.web.parameters import key_hash
+from shared.web.request import key_hash
 
 ENDED_UNPAID = ("cancelled", "expired")
 ATTEMPTS_MAX = 20  # of one order

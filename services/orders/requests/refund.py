@@ -22,7 +22,7 @@ from shared.audit_log import Actor
 from shared.contracts.orders import PaymentRef
 from shared.errors.problems import IdempotencyKeyReused
 from shared.postgres.engine import AsyncConnection
-from shared.web.parameters import key_hash
+from shared.web.request import key_hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

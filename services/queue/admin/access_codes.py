@@ -16,7 +16,7 @@ from shared.contracts.admin.queue import (
 )
 from shared.postgres.pages import LongPageSizeQuery, PageRequest
 from shared.security.auth import AnOperator, Viewer
-from shared.web.parameters import EventIdPath
+from shared.web.request import EventIdPath
 
 router = APIRouter(prefix="/admin/queue/events/{event_id}/codes", tags=["admin"])
 

@@ -24,7 +24,7 @@ from shared.contracts.admin.queue import (
 )
 from shared.contracts.lottery import PublishedLottery
 from shared.security.auth import AnAdmin, AnOperator, Viewer
-from shared.web.parameters import EventIdPath, idempotency_key
+from shared.web.request import EventIdPath, idempotency_key
 
 router = APIRouter(tags=["admin"])
 NO_REASON = ActionReason()

@@ -22,7 +22,7 @@ from shared.contracts.event_file import EventFile, RoomPart
 from shared.errors.problems import InvalidRequest, NotAllowed, Problem, SecondPersonNeeded, VersionMismatch
 from shared.postgres.pages import BeforeId
 from shared.security.auth import AnAdmin, AnOperator, Operator, Viewer
-from shared.web.parameters import DryRun, EventIdPath, ReasonQuery, TimeStepsQuery
+from shared.web.request import DryRun, EventIdPath, ReasonQuery, TimeStepsQuery
 
 router = APIRouter(tags=["admin"])
 ROOM = "/admin/events/{event_id}/room"

@@ -14,7 +14,7 @@ from services.queue.tables import admit_key
 from shared.contracts.admin.queue import AdmitResult
 from shared.errors.problems import IdempotencyInFlight, IdempotencyKeyReused
 from shared.postgres.engine import AsyncEngine
-from shared.web.parameters import key_hash
+from shared.web.request import key_hash
 
 KEPT = func.make_interval(0, 0, 0, 1)
 

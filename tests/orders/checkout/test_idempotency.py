@@ -11,7 +11,7 @@ from services.orders.checkout import checkout
 from services.orders.model.references import owner_id
 from services.orders.tables import open_order, order
 from shared.contracts.inventory import ReservedItem
-from shared.web.parameters import key_hash
+from shared.web.request import key_hash
 from tests.orders.inventory import EVENT
 from tests.orders.shop import pass_header
 from tests.support.neighbours import Call

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared.postgres import engine as postgres_engine
 from shared.postgres.settings import PostgresSettings, Waits
-from shared.web.problem_answers import add_exception_handlers
+from shared.web.answers import add_exception_handlers
 
 pytestmark = pytest.mark.usefixtures("own_database")
 

@@ -19,7 +19,7 @@ from shared.postgres.engine import AsyncEngine, fenced
 from shared.postgres.settings import PostgresSettings
 from shared.redis.client import REDIS_AWAY, Redis, RedisUnable, connect
 from shared.runtime.logging import json_lines
-from shared.web.problem_answers import add_exception_handlers
+from shared.web.answers import add_exception_handlers
 from tests.support.engines.engines import run_in_thread
 
 pytestmark = pytest.mark.usefixtures("own_database")

@@ -10,7 +10,7 @@ from pydantic import BaseModel, StringConstraints, create_model
 
 from shared.contracts.fields import WANTED, Body, Email, PlainText, refusal
 from shared.errors.problems import InvalidRequest
-from shared.web.problem_answers import add_exception_handlers
+from shared.web.answers import add_exception_handlers
 from shared.web.request import parse_model
 
 WRONG = ("\x00", " ", "é", "?")
