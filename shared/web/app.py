@@ -33,10 +33,10 @@ from shared.security.auth import WrongKeys
 from shared.security.key_reload import with_key_reload
 from shared.web.answers import COMPRESS_LEVEL, COMPRESS_MIN_BYTES, add_exception_handlers
 from shared.web.api_document import complete_openapi
-from shared.web.fast_routes import FastRoute, RouteTable
+from shared.web.fast_routes import FastRoute
 from shared.web.forms import Form, Forms
 from shared.web.internal_api import InternalApi, OwnProcess
-from shared.web.listener import ServiceListener
+from shared.web.listener import RouteTable, ServiceListener
 
 log = get_logger("onsale.http")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]

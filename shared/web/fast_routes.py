@@ -6,14 +6,13 @@ knows the route by its path and method, for its 405. Every other request goes to
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from shared.contracts.fields import invalid_request
 from shared.web.answers import Answer, Later
 from shared.web.request import Request
 
@@ -44,7 +43,7 @@ class FastRoute(Route):
         self.handler, self.method = handler, method.lower()
         known, answers = patterns or {}, answers or {}
         formed = {name: known[name] for name in self.param_convertors if name in known}
-        self._patterns = [(name, pattern, re.compile(pattern)) for name, pattern in formed.items()]
+        self.patterns = [(name, pattern, re.compile(pattern)) for name, pattern in formed.items()]
         kinds = [kind for _, kind in answers.values()] + [body]
         self.models = {kind for kind in kinds if isinstance(kind, type)}
         described = {parameter["name"] for parameter in parameters}
@@ -60,13 +59,6 @@ class FastRoute(Route):
             self.operation["security"] = security
         if body is not None:
             self.operation["requestBody"] = {"required": body_required, "content": _content(body)}
-
-    def check(self, path: Mapping[str, str]) -> None:
-        """Raises `InvalidRequest` for parameters of the path that do not have their form."""
-        for name, pattern, compiled in self._patterns:
-            if not compiled.fullmatch(path[name]):
-                error = {"type": "string_pattern_mismatch", "msg": "", "ctx": {"pattern": pattern}}
-                raise invalid_request([{**error, "loc": ("path", name)}])
 
 
 def path_parameter(name: str, pattern: str | None = None) -> dict[str, Any]:
@@ -93,22 +85,3 @@ def _content(kind: Content) -> dict[str, Any]:
     if isinstance(kind, str):
         return {kind: {"schema": {"type": "string", **({} if kind == STREAM else {"format": "binary"})}}}
     return {"application/json": {"schema": {"$ref": MODEL_REF.format(model=kind.__name__)}}}
-
-
-class RouteTable:
-    """The fast routes of a service, by the method and the number of parts of their path."""
-
-    def __init__(self, routes: Iterable[FastRoute]) -> None:
-        self._routes: dict[tuple[str, int], list[tuple[Callable[[str], re.Match[str] | None], FastRoute]]] = {}
-        for route in routes:
-            for method in route.methods or ():
-                alike = self._routes.setdefault((method, route.path.count("/")), [])
-                alike.append((route.path_regex.match, route))
-
-    def find(self, method: str, path: str) -> tuple[FastRoute, dict[str, str]] | None:
-        """The route of a request and the parameters of its path."""
-        for match, route in self._routes.get((method, path.count("/")), ()):
-            matched = match(path)
-            if matched is not None:
-                return route, matched.groupdict()
-        return None

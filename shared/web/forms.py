@@ -22,7 +22,6 @@ from shared.security.tokens import HeaderFields, cookie, cookie_name, require_ow
 from shared.web.answers import NO_STORE, Answer, document
 from shared.web.request import FormFields, Request
 
-MEDIA_TYPE = b"application/x-www-form-urlencoded"
 FORM_BYTES_MAX, TYPED_CHARS_MAX = 16_384, 3_000
 PLAIN_COOKIE, PLAIN_COOKIE_S = "onsale_plain", 86_400
 TYPED_COOKIE, TYPED_COOKIE_S = "onsale_typed", 600
@@ -68,37 +67,30 @@ class Forms:
         self._secure = secure_cookies
         self._forms = [(re.compile(form.path), form) for form in forms]
 
-    def matches(self, request: Request) -> bool:
-        """Whether this request is one of the forms."""
-        if not self._forms or request.scope["method"] != "POST":
-            return False
-        media_type = request.fields.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        return media_type == MEDIA_TYPE and self._find(request.scope) is not None
-
-    def _find(self, scope: Scope) -> tuple[Form, re.Match[str]] | None:
-        found = ((form, pattern.fullmatch(scope["path"])) for pattern, form in self._forms)
-        return next(((form, match) for form, match in found if match), None)
-
-    def answering(self, request: Request, api: Callable[[Request], Awaitable[Answer]]) -> ASGIApp:
-        """Answers the form by what `api` answers to the request that it stands for."""
+    def answering(self, request: Request, api: Callable[[Request], Awaitable[Answer]]) -> ASGIApp | None:
+        """Answers the form by what `api` answers to the request that it stands for; None if no form has this path."""
+        found = ((form, pattern.fullmatch(request.scope["path"])) for pattern, form in self._forms)
+        form, match = next(((form, match) for form, match in found if match), (None, None))
+        if form is None or match is None:
+            return None
+        path = match.groupdict()
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             with suppress(ClientDisconnect):
-                await (await self._answer(request, api))(scope, receive, send)
+                await (await self._answer(request, form, path, api))(scope, receive, send)
 
         return answer
 
-    async def _answer(self, request: Request, api: Callable[[Request], Awaitable[Answer]]) -> Answer:
-        found = self._find(request.scope)
-        assert found is not None, "matches() was asked before"
-        form, match = found
+    async def _answer(
+        self, request: Request, form: Form, path: Mapping[str, str], api: Callable[[Request], Awaitable[Answer]]
+    ) -> Answer:
         try:
             origin = _require_own_page(request.fields, secure=self._secure)
             fields = FormFields(await request.body(FORM_BYTES_MAX, what="A form"), origin)
         except Problem as problem:
             return document(problem)
         answered = await api(_inner(request, form, fields))
-        sent = SentForm(match.groupdict(), fields, answered.status, _json_of(answered))
+        sent = SentForm(path, fields, answered.status, _json_of(answered))
         page = form.page(sent)
         if sent.slug is not None and "problem=" not in page:
             page += f"{'&' if '?' in page else '?'}problem={sent.slug}"

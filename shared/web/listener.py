@@ -12,7 +12,7 @@ import itertools
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from inspect import isawaitable
@@ -23,13 +23,14 @@ from prometheus_client import Histogram
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
+from shared.contracts.fields import invalid_request
 from shared.errors import problems
 from shared.process.load import Load
 from shared.runtime import tracing
 from shared.runtime.logging import get_logger, request_fields, sale_log
 from shared.runtime.metrics import FAILURES, REQUESTS
 from shared.web.answers import Answer, Later, document, problem_answer, problem_of_exception
-from shared.web.fast_routes import FastRoute, Found, RouteTable
+from shared.web.fast_routes import FastRoute, Found
 from shared.web.forms import Forms
 from shared.web.internal_api import PREFIX
 from shared.web.request import REQUEST_KEY, Field, Request
@@ -42,6 +43,33 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _request_id = re.compile(rb"[A-Za-z0-9_-]{8,64}")
 _event_path = re.compile(r"/events/([A-Za-z0-9_-]{1,64})(?:/|$)")
 _PROCESS, _requests = f"{uuid.uuid4().hex[:16]}-", itertools.count(1)
+
+
+class RouteTable:
+    """The fast routes of a service, by the method and the number of parts of their path."""
+
+    def __init__(self, routes: Iterable[FastRoute]) -> None:
+        self._routes: dict[tuple[str, int], list[tuple[Callable[[str], re.Match[str] | None], FastRoute]]] = {}
+        for route in routes:
+            for method in route.methods or ():
+                alike = self._routes.setdefault((method, route.path.count("/")), [])
+                alike.append((route.path_regex.match, route))
+
+    def find(self, method: str, path: str) -> tuple[FastRoute, dict[str, str]] | None:
+        """The route of a request and the parameters of its path."""
+        for match, route in self._routes.get((method, path.count("/")), ()):
+            matched = match(path)
+            if matched is not None:
+                return route, matched.groupdict()
+        return None
+
+
+def _check(route: FastRoute, path: Mapping[str, str]) -> None:
+    """Raises `InvalidRequest` for parameters of the path that do not have their form."""
+    for name, pattern, compiled in route.patterns:
+        if not compiled.fullmatch(path[name]):
+            error = {"type": "string_pattern_mismatch", "msg": "", "ctx": {"pattern": pattern}}
+            raise invalid_request([{**error, "loc": ("path", name)}])
 
 
 class ServiceListener:
@@ -67,9 +95,8 @@ class ServiceListener:
         if scope["path"].startswith(INTERNAL_PREFIXES) != self._inside:
             return document(problems.NotFound())
         request = Request(self._app, scope, receive, body_max_bytes=self._body_max_bytes)
-        if not self._inside and self._forms.matches(request):
-            return self._forms.answering(request, self.answer)
-        return self._begin(request)
+        form = self._forms.answering(request, self.answer) if request.is_form and not self._inside else None
+        return form or self._begin(request)
 
     async def answer(self, request: Request) -> Answer:
         """The answer of a fast route."""
@@ -118,7 +145,7 @@ class ServiceListener:
         """What the route's handler makes of it, or the framework."""
         if route is None:
             return partial(self._framework, request)
-        route.check(request.path)
+        _check(route, request.path)
         return route.handler(request)
 
     async def _framework(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:

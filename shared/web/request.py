@@ -28,12 +28,14 @@ from shared.errors.problems import (
 )
 from shared.routes import REFERENCE
 from shared.security.tokens import HeaderFields, cookie, header_fields
-from shared.words.words import LANGUAGES, accepted_language
+from shared.words.words import DEFAULT_LANGUAGE, LANGUAGES
 
 REQUEST_KEY = "onsale.request"  # under which the framework's scope has the request
 LANGUAGE_COOKIE = "onsale_lang"
 VARY = "accept-language, cookie"
+RANGES_MAX = 16  # of an Accept-Language
 Field = tuple[bytes, bytes]  # of a header
+FORM = b"application/x-www-form-urlencoded"
 FIELDS_MAX, FIELD_CHARS_MAX = 256, 2_000  # of a form
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -99,6 +101,12 @@ class Request:
     @property
     def method(self) -> str:
         return str(self.scope["method"])
+
+    @property
+    def is_form(self) -> bool:
+        """Whether a page without scripts posts a form."""
+        media_type = self.fields.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        return media_type == FORM and self.scope["method"] == "POST"
 
     @property
     def has_body(self) -> bool:
@@ -205,6 +213,21 @@ def named_language(scope: Scope) -> str | None:
     """The language that the address names."""
     named = QueryParams(scope["query_string"]).get("lang")
     return named if named in LANGUAGES else None
+
+
+def accepted_language(header: str) -> str:
+    """The best of our languages for an `Accept-Language`; English if none of them is accepted."""
+    ranges = (part.partition(";") for part in header.split(",")[:RANGES_MAX])
+    rated = [(_weight(weight), tag.strip().partition("-")[0].lower()) for tag, _, weight in ranges]
+    rated.sort(key=lambda each: -each[0])
+    return next((language for weight, language in rated if weight > 0 and language in LANGUAGES), DEFAULT_LANGUAGE)
+
+
+def _weight(parameter: str) -> float:
+    try:
+        return float(parameter.strip().removeprefix("q=") or 1)
+    except ValueError:
+        return 0
 
 
 # -- parameters --------------------------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ LANGUAGES = tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
 DEFAULT_LANGUAGE = "en"
 ISOLATES = ("\u2068", "\u2067", "\u2069")  # begin a part of its own direction, begin one from right to left, end it
 LEFT_TO_RIGHT = "\u200e"
-RANGES_MAX = 16
 
 
 class Words:
@@ -89,18 +88,3 @@ class Words:
 def words(language: str) -> Words:
     """English for a language that is none of `LANGUAGES`: another version may have stored it."""
     return Words(language if language in LANGUAGES else DEFAULT_LANGUAGE)
-
-
-def accepted_language(header: str) -> str:
-    """The best of our languages for an `Accept-Language`; English if none of them is accepted."""
-    ranges = (part.partition(";") for part in header.split(",")[:RANGES_MAX])
-    rated = [(_weight(weight), tag.strip().partition("-")[0].lower()) for tag, _, weight in ranges]
-    rated.sort(key=lambda each: -each[0])
-    return next((language for weight, language in rated if weight > 0 and language in LANGUAGES), DEFAULT_LANGUAGE)
-
-
-def _weight(parameter: str) -> float:
-    try:
-        return float(parameter.strip().removeprefix("q=") or 1)
-    except ValueError:
-        return 0
