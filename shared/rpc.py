@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from shared.errors.problems import BadCredential, Unavailable, from_document
 from shared.http.http1 import HttpClient
 from shared.runtime import tracing
-from shared.runtime.logging import sale_log
+from shared.runtime.tracing import sale_log
 from shared.security.tokens import Keyring, b64, unb64
 
 Answer = TypeVar("Answer", bound=BaseModel)

@@ -17,8 +17,9 @@ from typing import Generic, TypeVar, cast
 
 from shared.errors.problems import Overloaded, Unavailable
 from shared.runtime import tracing
-from shared.runtime.logging import reason_of, request_fields, sale_log
+from shared.runtime.logging import request_fields
 from shared.runtime.metrics import BATCH_SECONDS, BATCHES
+from shared.runtime.tracing import reason_of, sale_log
 
 T = TypeVar("T")
 Item = TypeVar("Item")

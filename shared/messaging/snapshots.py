@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from shared.contracts.frames import Frame, log_key
 from shared.redis.client import Redis, Script
-from shared.runtime.logging import sale_log
+from shared.runtime.tracing import sale_log
 
 FRAMES_MIN, FRAMES_MAX = 4, 64
 LOG_BYTES_MAX = 256 * 1024

@@ -38,8 +38,8 @@ from shared.errors.database import CONFLICTS, DEADLOCK, WrongDatabase, is_busy, 
 from shared.errors.problems import Unavailable
 from shared.postgres.settings import WAITS, PostgresSettings, Waits
 from shared.runtime import tracing
-from shared.runtime.logging import sale_log
 from shared.runtime.metrics import DATABASE_CONFLICTS, POOL_IN_USE, POOL_SIZE, POOL_TIMEOUTS
+from shared.runtime.tracing import sale_log
 
 DB_AWAY = (OperationalError, InterfaceError, PoolTimeout, OSError)
 DRIVER = "postgresql+asyncpg://"

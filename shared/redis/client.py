@@ -34,8 +34,8 @@ from shared.redis.cluster import Cluster
 from shared.redis.slot_map import REDIS_AWAY
 from shared.redis.url import RedisUrl
 from shared.runtime import tracing
-from shared.runtime.logging import sale_log
 from shared.runtime.metrics import POOL_IN_USE, POOL_SIZE, POOL_TIMEOUTS
+from shared.runtime.tracing import sale_log
 
 # Asked several times a second: one round trip and three words instead of two and sixty lines to be parsed.
 IDENTITY = """

@@ -1,22 +1,29 @@
-"""Traces through all services, over the OpenTelemetry API. Off, a request costs one `is None`.
+"""Follows requests through all services: traces over the OpenTelemetry API, and a log line for each step of a sale.
 
-They are switched on by the standard variables (`OTEL_EXPORTER_OTLP_ENDPOINT` and what the exporter reads besides) where
-`onsale[otel]` is installed. A request is traced if the `traceparent` it brings says so, or as one of N, where
-`OTEL_TRACES_SAMPLER_ARG` is 1/N; that is decided before any span is made. Anybody can send that header, so it counts at
-most `REQUESTED_PER_S_MAX` times a second from outside. A batch continues the trace of its first traced member and links
-to the others; what is done later (an order's steps, a webhook) continues the trace that was stored with the row. Spans
-have names and the attributes of `ALLOWED`, never a token, an address or a value.
+Traces are off by default; off, a request costs one `is None`. They are switched on by the standard variables
+(`OTEL_EXPORTER_OTLP_ENDPOINT` and what the exporter reads besides) where `onsale[otel]` is installed. A request is
+traced if the `traceparent` it brings says so, or as one of N, where `OTEL_TRACES_SAMPLER_ARG` is 1/N; that is decided
+before any span is made. Anybody can send that header, so it counts at most `REQUESTED_PER_S_MAX` times a second from
+outside. A batch continues the trace of its first traced member and links to the others; what is done later (an order's
+steps, a webhook) continues the trace that was stored with the row. Spans have names and the attributes of `ALLOWED`,
+never a token, an address or a value.
+
+`sale_log` is off unless `ONSALE_LOG_SALE` says for which share of the steps; then a step costs one test of a boolean.
+Whether a request is logged is decided once, when it comes; what it causes in batches and other services is logged with
+it and has its id. Work that no request asked for is logged by the same share. No line has a token, an address or a
+name.
 """
 
 import itertools
 import math
 import os
+import random
 import time
-from collections import deque
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from contextvars import Token
-from typing import Any, NamedTuple
+from contextvars import ContextVar, Token
+from typing import Any, NamedTuple, Protocol
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -24,7 +31,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Tracer, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from shared.runtime.logging import get_logger
+from shared.runtime.logging import get_logger, request_fields
 
 log = get_logger("onsale.tracing")
 ALLOWED = frozenset({"http.route", "http.request.method", "http.response.status_code", "onsale.event_id",
@@ -176,3 +183,134 @@ def _context_of(parent: str | None) -> Context | None:
 def _span_context_of(text: str) -> SpanContext | None:
     above = _context_of(text)
     return trace.get_current_span(above).get_span_context() if above is not None else None
+
+
+# -- each step of a sale -----------------------------------------------------------------------------------------------
+
+SALE = get_logger("onsale.sale")
+REQUEST_STEPS: Mapping[tuple[str, str], str] = {  # by method and route
+    ("POST", "/events/{event_id}/queue"): "sale.join",
+    ("DELETE", "/events/{event_id}/queue"): "sale.leave",
+    ("GET", "/events/{event_id}/queue/status"): "sale.position",
+    ("POST", "/events/{event_id}/queue/pass"): "sale.claim",
+    ("POST", "/events/{event_id}/reservations"): "sale.hold",
+    ("DELETE", "/events/{event_id}/reservations/{reservation_id}"): "sale.release",
+    ("POST", "/events/{event_id}/reservations/{reservation_id}/keep"): "sale.release",
+    ("POST", "/orders"): "sale.order",
+}
+_picked: ContextVar[bool | None] = ContextVar("sale_log_picked", default=None)  # None: no request decided
+
+
+class LoggedRequest(Protocol):
+    """What the line of a request shows of it."""
+
+    id: str
+    status: int
+    path: Mapping[str, str]
+    facts: Mapping[str, Any]
+
+    @property
+    def method(self) -> str: ...
+
+
+class SaleLog:
+    """The lines of this process. Services that share a process share it: the largest share of theirs counts."""
+
+    __slots__ = ("on", "share")
+
+    def __init__(self) -> None:
+        self.share, self.on = 0.0, False
+
+    def use(self, share: float) -> None:
+        self.share = max(self.share, share)
+        self.on = self.share > 0
+
+    def picks(self) -> bool:
+        return random.random() < self.share  # noqa: S311
+
+    def wanted(self) -> bool:
+        """Whether what happens now is logged: as its request was decided, else by the share."""
+        picked = _picked.get()
+        return self.picks() if picked is None else picked
+
+    def headers(self) -> dict[str, str]:
+        """For a call to another service: the id of a logged request, which is logged there, too."""
+        return {"x-request-id": request_fields.get()["request_id"]} if self.on and self.in_request() else {}
+
+    def in_request(self) -> bool:
+        """Whether this runs for a request that is logged."""
+        return _picked.get() is True and "request_id" in request_fields.get()
+
+    def write(self, name: str, /, **facts: Any) -> None:
+        """The line of a step, if this one is logged."""
+        if self.wanted():
+            self.line(name, **facts)
+
+    def line(self, name: str, /, **facts: Any) -> None:
+        """The line of a step of which it was decided before."""
+        SALE.info(name, **facts)
+
+    @contextmanager
+    def timed(self, name: str, /, **facts: Any) -> Iterator[None]:
+        """The line of what runs inside, with its milliseconds and whether it failed."""
+        if not self.on:
+            yield
+            return
+        began_s, outcome = time.perf_counter(), "ok"
+        try:
+            yield
+        except BaseException as failed:
+            outcome = reason_of(failed)
+            raise
+        finally:
+            self.write(name, ms=_ms(began_s), outcome=outcome, **facts)
+
+    def picks_request(self, path: str, *, named: bool) -> bool:
+        """Whether a request is logged with all it causes. One of another service that has an id is logged there."""
+        return (named and path.startswith("/internal")) or self.picks()
+
+    @contextmanager
+    def request(self, picked: bool) -> Iterator[None]:
+        """What happens inside happens for a request of which this was decided."""
+        token = _picked.set(picked)
+        try:
+            yield
+        finally:
+            _picked.reset(token)
+
+    def ended(self, request: LoggedRequest, route: str, *, ms: float) -> None:
+        """The line of a request that is logged, if it is a step of the sale."""
+        name = REQUEST_STEPS.get((request.method, route))
+        if name is not None:
+            facts = {"event_id": request.path.get("event_id"), **request.facts}
+            self.line(name, request_id=request.id, status=request.status, ms=round(ms, 2), **facts)
+
+    @contextmanager
+    def batch(
+        self, name: str, members: int, *, requests: Sequence[dict[str, str]], waited_s: float
+    ) -> Iterator[Counter[str]]:
+        """The line of a batch, which runs for the first of the logged requests in it: how long they waited for the
+        batches before, and how it ended for whom.
+        """
+        decided = _picked.set(True if requests else None)
+        of_first = request_fields.set(requests[0] if requests else {})
+        began_s, outcomes = time.perf_counter(), Counter[str]()
+        try:
+            yield outcomes
+        finally:
+            self.write("sale.batch", batch=name, members=members, waited_ms=round(waited_s * 1000, 2), ms=_ms(began_s),
+                       outcomes=dict(outcomes), request_ids=[each["request_id"] for each in requests[:5]])  # fmt: skip
+            request_fields.reset(of_first)
+            _picked.reset(decided)
+
+
+def reason_of(failed: BaseException) -> str:
+    """A problem's slug, else the name of the exception."""
+    return str(getattr(failed, "slug", type(failed).__name__))
+
+
+def _ms(began_s: float) -> float:
+    return round((time.perf_counter() - began_s) * 1000, 2)
+
+
+sale_log = SaleLog()

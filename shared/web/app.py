@@ -27,8 +27,9 @@ from shared.process.removed_settings import removed_and_set
 from shared.process.settings import ServiceSettings
 from shared.routes import Service
 from shared.runtime.descriptors import descriptors_max, descriptors_open
-from shared.runtime.logging import get_logger, sale_log
+from shared.runtime.logging import get_logger
 from shared.runtime.metrics import FAILURES
+from shared.runtime.tracing import sale_log
 from shared.security.auth import WrongKeys
 from shared.security.key_reload import with_key_reload
 from shared.web.answers import COMPRESS_LEVEL, COMPRESS_MIN_BYTES, add_exception_handlers

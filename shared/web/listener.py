@@ -27,8 +27,9 @@ from shared.contracts.fields import invalid_request
 from shared.errors import problems
 from shared.process.load import Load
 from shared.runtime import tracing
-from shared.runtime.logging import get_logger, request_fields, sale_log
+from shared.runtime.logging import get_logger, request_fields
 from shared.runtime.metrics import FAILURES, REQUESTS
+from shared.runtime.tracing import sale_log
 from shared.web.answers import Answer, Later, document, problem_answer, problem_of_exception
 from shared.web.fast_routes import FastRoute, Found
 from shared.web.forms import Forms

@@ -105,8 +105,9 @@ class Request:
     @property
     def is_form(self) -> bool:
         """Whether a page without scripts posts a form."""
-        media_type = self.fields.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        return media_type == FORM and self.scope["method"] == "POST"
+        if self.scope["method"] != "POST":
+            return False
+        return self.fields.get(b"content-type", b"").partition(b";")[0].strip().lower() == FORM
 
     @property
     def has_body(self) -> bool:

@@ -11,8 +11,9 @@ import pytest
 
 from onsale.local.suite import Suite
 from onsale.local.up import up
-from shared.runtime import logging as module
-from shared.runtime.logging import SaleLog, request_fields
+from shared.runtime import tracing as module
+from shared.runtime.logging import request_fields
+from shared.runtime.tracing import SaleLog
 from tests.support.engines.engines import fast_directory
 from tests.support.running.fans import card, fan_of
 from tests.support.running.suite import RunningSuite, bearer, no_cookies

@@ -21,7 +21,8 @@ from services.inventory.reservations.repository import LiveHold, ReservationRow
 from shared.concurrency.group_commit import chunks
 from shared.redis.client import REDIS_AWAY, Argument, Redis, Script, reply_status
 from shared.runtime.clock import Clocks
-from shared.runtime.logging import get_logger, sale_log
+from shared.runtime.logging import get_logger
+from shared.runtime.tracing import sale_log
 
 log = get_logger("onsale.inventory")
 NEW_HOLD_DUE_MS = 5_000

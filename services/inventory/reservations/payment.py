@@ -35,7 +35,7 @@ from shared.concurrency.background import wake
 from shared.contracts.frames import ReservationState
 from shared.contracts.inventory import Binding, CustomerLimit, PaymentStep, StepDone, StepOutcome
 from shared.postgres.engine import fenced, raw_statement, retry_deadlocks, statement
-from shared.runtime.logging import sale_log
+from shared.runtime.tracing import sale_log
 from shared.security.limits import Buckets
 
 BEGIN_PAYMENTS, CONFIRM_SALES = raw_statement(__package__, "begin"), raw_statement(__package__, "confirm")

@@ -38,7 +38,7 @@ from shared.contracts.inventory import (
 )
 from shared.errors.database import is_busy, is_gone
 from shared.postgres.engine import AsyncEngine, fenced, raw_statement, retry_deadlocks, statement
-from shared.runtime.logging import sale_log
+from shared.runtime.tracing import sale_log
 
 READ = statement(__package__, "read_reservations")
 LOCK = statement(__package__, "lock_reservations")

@@ -47,7 +47,7 @@ from shared.errors.problems import (
 from shared.postgres.engine import DB_AWAY, DBAPIError
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock import REDIS, describe_offset
-from shared.runtime.logging import sale_log
+from shared.runtime.tracing import sale_log
 
 CONTENTION_WINDOW_S = 1.0
 

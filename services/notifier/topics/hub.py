@@ -31,7 +31,8 @@ from services.notifier.topics import frames
 from services.notifier.topics.topic import Connection, Message, Topic
 from services.notifier.tuning import DEFAULTS, Tuning
 from shared.runtime.clock import now_ms
-from shared.runtime.logging import get_logger, request_fields, sale_log
+from shared.runtime.logging import get_logger, request_fields
+from shared.runtime.tracing import sale_log
 
 log = get_logger("onsale.notifier")
 WRITES_PER_SLICE = 500

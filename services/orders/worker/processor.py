@@ -21,7 +21,8 @@ from services.orders.store.store import NotWritten, OrderLost
 from shared.concurrency.leased_queue import retry_pause_s
 from shared.errors.problems import Problem
 from shared.runtime import tracing
-from shared.runtime.logging import get_logger, sale_log
+from shared.runtime.logging import get_logger
+from shared.runtime.tracing import sale_log
 
 log = get_logger("onsale.orders")
 STEPS_MAX = 20

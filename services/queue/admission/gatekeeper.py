@@ -46,7 +46,8 @@ from shared.contracts.frames import FRAME_REPEAT_S, LineFrame
 from shared.errors.problems import StaleEpoch, Unavailable
 from shared.postgres.engine import DB_AWAY, AsyncEngine
 from shared.redis.client import REDIS_AWAY, Script, reply_status
-from shared.runtime.logging import get_logger, request_fields, sale_log
+from shared.runtime.logging import get_logger, request_fields
+from shared.runtime.tracing import sale_log
 
 log = get_logger("onsale.queue")
 REFRESH_S = 0.9

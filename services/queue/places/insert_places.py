@@ -23,7 +23,7 @@ from shared.concurrency.background import wake
 from shared.contracts.queue import JoinRequest
 from shared.errors.problems import StaleEpoch
 from shared.postgres.engine import AsyncEngine, driver_connection, fenced, raw_statement, retry_deadlocks
-from shared.runtime.logging import sale_log
+from shared.runtime.tracing import sale_log
 
 INSERT_PLACES = raw_statement(__package__, "insert_places")
 INSERT_NEW_PLACES = INSERT_PLACES.replace("    ON CONFLICT DO NOTHING\n", "")

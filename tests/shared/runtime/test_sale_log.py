@@ -9,8 +9,9 @@ import pytest
 
 from shared.concurrency.group_commit import GroupCommit
 from shared.errors.problems import SoldOut
-from shared.runtime import logging as module
-from shared.runtime.logging import SaleLog, request_fields
+from shared.runtime import tracing as module
+from shared.runtime.logging import request_fields
+from shared.runtime.tracing import SaleLog
 
 
 class Lines(list[dict[str, Any]]):
