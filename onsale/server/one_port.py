@@ -14,7 +14,7 @@ from typing import Protocol
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shared.concurrency.cached_reads import CachedReads
+from shared.concurrency.coalescing import CachedReads
 from shared.errors import problems
 from shared.errors.problems import Problem
 from shared.routes import SERVICES, Service, route

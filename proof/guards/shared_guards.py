@@ -355,7 +355,7 @@ OTHER_GUARDS = (
     ),
     Guard(
         "Every queue has an end",
-        "shared/concurrency/group_commit.py", "if len(self._waiting) >= self._waiting_max:", "if False:",
+        "shared/concurrency/coalescing.py", "if len(self._waiting) >= self._waiting_max:", "if False:",
         "test_items_over_the_limit_are_refused_at_once",
     ),
     Guard(

@@ -14,7 +14,7 @@ from onsale.local.engines import with_driver
 from services.orders.model.order import Order
 from services.orders.model.references import ticket_id
 from services.orders.store.store import REFERENCES_MAX, read_many
-from shared.concurrency.group_commit import chunks
+from shared.concurrency.coalescing import chunks
 from shared.postgres.migrations import upgrade
 from tests.support.wait import wait_until
 

@@ -1,7 +1,7 @@
 """The report of a sale for the promoter, as `onsale report` writes it, made from what the admin APIs answer."""
 
 from services.console.gathering.admin_api import AdminApi
-from shared.concurrency.cached_reads import CachedReads
+from shared.concurrency.coalescing import CachedReads
 from shared.errors.problems import Problem
 from shared.report.page import write_page
 from shared.report.sale import read_sale

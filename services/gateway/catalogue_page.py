@@ -8,7 +8,7 @@ from typing import NamedTuple
 from services.gateway.documents import document
 from services.gateway.fan_pages.formats import moment
 from services.gateway.waiting_line.cache import LineCache
-from shared.concurrency.cached_reads import CachedReads
+from shared.concurrency.coalescing import CachedReads
 from shared.contracts.catalogue import EventCard
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient

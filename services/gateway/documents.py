@@ -23,7 +23,7 @@ from services.gateway.fan_pages.shell import Shell, slot, step_slots
 from services.gateway.fan_pages.stock import EventStock
 from services.gateway.tuning import DEFAULTS
 from services.gateway.waiting_line.cache import LineCache
-from shared.concurrency.cached_reads import CachedReads
+from shared.concurrency.coalescing import CachedReads
 from shared.contracts.catalogue import EventLimits
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient

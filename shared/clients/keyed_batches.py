@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from cachetools import LRUCache
 
-from shared.concurrency.group_commit import GroupCommit
+from shared.concurrency.coalescing import GroupCommit
 from shared.contracts.queue import BATCH_MAX
 
 Key = TypeVar("Key", bound=Hashable)

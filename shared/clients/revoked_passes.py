@@ -11,7 +11,7 @@ from functools import partial
 from pydantic import ValidationError
 
 from shared.concurrency.background import Quiet
-from shared.concurrency.single_flight import SingleFlight
+from shared.concurrency.coalescing import SingleFlight
 from shared.contracts.frames import REVOKED_CHANNELS, Revoked
 from shared.contracts.queue import QueueClient
 from shared.errors.problems import Problem

@@ -16,7 +16,7 @@ from redis.exceptions import AuthenticationError, ClusterDownError, MovedError, 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from shared.concurrency.single_flight import SingleFlight
+from shared.concurrency.coalescing import SingleFlight
 from shared.concurrency.tasks import stop
 from shared.redis.url import Address
 

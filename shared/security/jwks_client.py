@@ -15,7 +15,7 @@ import orjson
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from prometheus_client import Counter
 
-from shared.concurrency.single_flight import SingleFlight
+from shared.concurrency.coalescing import SingleFlight
 from shared.errors.problems import BadCredential, Unavailable
 from shared.http.outgoing import ExternalHttpClient
 from shared.runtime.logging import get_logger

@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute
 
 from shared import VERSION
 from shared.checks.endpoint import OwnChecks, checks_router
-from shared.concurrency.cached_reads import CachedReads
+from shared.concurrency.coalescing import CachedReads
 from shared.errors import problems
 from shared.process.load import Load
 from shared.process.removed_settings import removed_and_set

@@ -17,7 +17,7 @@ from services.console.metrics import EVENTS
 from services.console.settings import Settings
 from services.console.tuning import DEFAULTS, Tuning
 from shared.concurrency.background import Quiet
-from shared.concurrency.cached_reads import CachedReads
+from shared.concurrency.coalescing import CachedReads
 from shared.contracts.admin.console import READ_PREVIEW, EventOverview, FanView
 from shared.contracts.catalogue import LIST_EVENTS, EventCard
 from shared.contracts.frames import RoomState

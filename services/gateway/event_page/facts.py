@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from services.gateway.waiting_line.cache import LineCache
 from services.gateway.waiting_line.snapshot import LineSnapshot
-from shared.concurrency.cached_reads import CachedReads
+from shared.concurrency.coalescing import CachedReads
 from shared.contracts.catalogue import EventDetails, SectionList
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient

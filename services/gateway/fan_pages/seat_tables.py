@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from services.gateway.fan_pages.stock import EventStock
-from shared.concurrency.cached_reads import CachedReads
+from shared.concurrency.coalescing import CachedReads
 from shared.contracts.catalogue import ReadSeats, SeatPage, SeatView
 from shared.contracts.inventory import InventoryClient
 from shared.words.words import Words

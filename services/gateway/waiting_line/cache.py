@@ -20,8 +20,7 @@ from services.gateway.tuning import DEFAULTS, Tuning
 from services.gateway.waiting_line.snapshot import LineSnapshot, Polls
 from services.gateway.waiting_line.wait_estimate import EstimateAccuracy, WaitEstimate, WaitEstimator
 from shared.concurrency.background import Quiet
-from shared.concurrency.group_commit import chunks
-from shared.concurrency.single_flight import SingleFlight
+from shared.concurrency.coalescing import SingleFlight, chunks
 from shared.contracts.frames import FRAME_REPEAT_S, FRAME_STALE_S, LINE_CHANNELS, LineFrame
 from shared.contracts.queue import QueueClient
 from shared.errors.problems import Problem, StaleEpoch, Unavailable, UnknownEvent

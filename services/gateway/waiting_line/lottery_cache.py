@@ -4,8 +4,7 @@ a time.
 
 from functools import partial
 
-from shared.concurrency.cached_reads import CachedReads
-from shared.concurrency.single_flight import SingleFlight
+from shared.concurrency.coalescing import CachedReads, SingleFlight
 from shared.contracts.lottery import EntryProof, PublishedLottery
 from shared.contracts.queue import LotteryClient, PlaceRef, ProofQuestion
 from shared.errors.problems import NoLottery, UnknownEvent

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
 from shared.audit_log import Actor, of_event
-from shared.concurrency.cached_reads import CachedReads
+from shared.concurrency.coalescing import CachedReads
 from shared.contracts.admin.inventory import PictureStored
 from shared.contracts.event_parts.picture_files import PictureFile, picture_file
 from shared.errors.problems import InvalidRequest, NotFound

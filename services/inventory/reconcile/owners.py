@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.inventory.reconcile.drift import SeatRow
 from services.inventory.stock.key_ranges import KeyRange, section_groups
-from shared.concurrency.group_commit import chunks
+from shared.concurrency.coalescing import chunks
 from shared.postgres.engine import statement
 
 UNNAMED_OWNERS = statement(__package__, "unnamed_owners")

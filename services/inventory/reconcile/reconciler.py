@@ -28,7 +28,7 @@ from services.inventory.reservations.expiry import resolve_due
 from services.inventory.stock.snapshot import MARKS, StockSnapshot
 from shared.audit_log import Actor, of_event
 from shared.concurrency.background import QUIET_S, Quiet, wake
-from shared.concurrency.group_commit import chunks
+from shared.concurrency.coalescing import chunks
 from shared.contracts.admin.inventory import ReconcilePass, UnconfirmedDrift
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.logging import get_logger

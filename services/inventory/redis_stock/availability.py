@@ -22,7 +22,7 @@ from services.inventory.redis_stock.client import EVENTS_PER_ROUND_TRIP, RedisSt
 from services.inventory.redis_stock.seat_states import SeatStates
 from services.inventory.stock.snapshot import count_sections
 from shared.concurrency.background import QUIET_S, Quiet
-from shared.concurrency.group_commit import chunks
+from shared.concurrency.coalescing import chunks
 from shared.contracts.frames import FRAME_REPEAT_S, SectionCounts, StockFrame, seats_watched_key, stock_channel
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.redis.client import REDIS_AWAY, RedisError

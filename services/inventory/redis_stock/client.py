@@ -18,7 +18,7 @@ from redis.exceptions import ResponseError
 from services.inventory.metrics import DRIFT
 from services.inventory.redis_keys import Keys
 from services.inventory.reservations.repository import LiveHold, ReservationRow
-from shared.concurrency.group_commit import chunks
+from shared.concurrency.coalescing import chunks
 from shared.redis.client import REDIS_AWAY, Argument, Redis, Script, reply_status
 from shared.runtime.clock import Clocks
 from shared.runtime.logging import get_logger

@@ -17,7 +17,7 @@ from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.repository import read_seat_statuses
 from services.inventory.reservations.selection import SeatPosition, StockSelection
 from services.inventory.stock.change import DirtySet
-from shared.concurrency.group_commit import chunks
+from shared.concurrency.coalescing import chunks
 from shared.postgres.engine import snapshot
 from shared.redis.client import reply_status
 

@@ -28,7 +28,7 @@ from services.inventory.redis_stock.client import (
 )
 from services.inventory.stock.snapshot import StockSnapshot, read_stock, section_arguments
 from shared.concurrency.background import Quiet
-from shared.concurrency.group_commit import chunks
+from shared.concurrency.coalescing import chunks
 from shared.concurrency.tasks import stop
 from shared.postgres.engine import statement
 from shared.redis.client import REDIS_AWAY, Argument, RedisError, Value, identities, node_for_key, reply_status

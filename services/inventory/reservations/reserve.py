@@ -32,7 +32,7 @@ from services.inventory.reservations.repository import (
 )
 from services.inventory.reservations.selection import SeatPosition, Selection, StockSelection
 from services.inventory.stock.snapshot import MARKS
-from shared.concurrency.group_commit import GroupCommit
+from shared.concurrency.coalescing import GroupCommit
 from shared.errors.problems import (
     BadCredential,
     ClocksApart,

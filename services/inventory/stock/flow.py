@@ -6,7 +6,7 @@ However many operators watch, the holds are counted at most once a second, and f
 from functools import partial
 from typing import get_args
 
-from shared.concurrency.cached_reads import CachedReads
+from shared.concurrency.coalescing import CachedReads
 from shared.contracts.admin.inventory import HoldsFlow, HoldsHistory, HoldsStep, SectionFlow
 from shared.contracts.fields import TimeSteps
 from shared.contracts.frames import ReservationState

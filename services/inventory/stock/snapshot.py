@@ -22,7 +22,7 @@ from services.inventory.reservations.repository import LiveHold
 from services.inventory.reservations.selection import SeatPosition, StockSelection
 from services.inventory.stock.holders import EACH_HOLDER, Holders
 from services.inventory.stock.key_ranges import KeyRange, key_ranges, section_groups
-from shared.concurrency.group_commit import chunks
+from shared.concurrency.coalescing import chunks
 from shared.postgres.engine import snapshot, statement
 from shared.runtime.clock import now_ms
 

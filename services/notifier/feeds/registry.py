@@ -20,7 +20,7 @@ from services.notifier.settings import Settings
 from services.notifier.topics.hub import Hub
 from services.notifier.tuning import Tuning
 from shared.concurrency.background import Quiet
-from shared.concurrency.group_commit import GroupCommit
+from shared.concurrency.coalescing import GroupCommit
 from shared.concurrency.tasks import stop
 from shared.contracts.frames import (
     SEATS_WATCHED_S,

@@ -33,7 +33,7 @@ from services.orders.store.payment_status import write_tombstone
 from services.orders.store.store import OrderKey, OrderStore, attempts_json, journal_json, lines_json
 from services.orders.worker.worker import Path, Worker
 from shared.concurrency.background import wake
-from shared.concurrency.group_commit import GroupCommits, by_halves
+from shared.concurrency.coalescing import GroupCommits, by_halves
 from shared.contracts.events import Event
 from shared.contracts.fields import code_key, tidy
 from shared.contracts.inventory import PaymentStep, Reservation, StepDone

@@ -18,7 +18,7 @@ from services.orders.pricing.calculator import Discount, Quote, price
 from services.orders.pricing.promo_codes import MESSAGES, PromoCode, Redemption, RejectionReason, validate
 from services.orders.problems import PromoCodeNotValid
 from services.orders.tables import event_price
-from shared.concurrency.group_commit import GroupCommits
+from shared.concurrency.coalescing import GroupCommits
 from shared.contracts.fields import code_key
 from shared.contracts.inventory import Reservation
 from shared.contracts.prices import PriceRules

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from shared.concurrency.cached_reads import CachedReads
+from shared.concurrency.coalescing import CachedReads
 from shared.contracts.admin.order_reports import OrdersFlow, OrdersHistory
 from shared.contracts.fields import TimeSteps
 from shared.postgres.engine import AsyncEngine, statement

@@ -13,7 +13,7 @@ from services.orders.store.frames import Frames
 from services.orders.store.store import OrderStore
 from services.orders.tickets.show import ShowCache
 from services.orders.tuning import DEFAULTS, Tuning
-from shared.concurrency.group_commit import GroupCommits
+from shared.concurrency.coalescing import GroupCommits
 from shared.contracts.inventory import (
     BATCH_MAX,
     InventoryClient,

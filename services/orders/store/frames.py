@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 
 from services.orders.model.order import Order
 from services.orders.model.view import order_frame
-from shared.concurrency.group_commit import GroupCommits
+from shared.concurrency.coalescing import GroupCommits
 from shared.contracts.frames import order_channel
 from shared.redis.client import Redis
 from shared.redis.pubsub import subscribed_channels

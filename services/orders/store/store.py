@@ -29,7 +29,7 @@ from services.orders.model.order import (
 from services.orders.model.references import provider_key
 from services.orders.model.update import OrderUpdate, Ownership, Row
 from shared.concurrency.background import wake
-from shared.concurrency.group_commit import GroupCommits, by_halves, chunks
+from shared.concurrency.coalescing import GroupCommits, by_halves, chunks
 from shared.postgres.engine import (
     DB_AWAY,
     AsyncConnection,

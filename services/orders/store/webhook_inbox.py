@@ -10,7 +10,7 @@ from services.orders.metrics import WEBHOOKS
 from services.orders.problems import BadSignature
 from services.orders.providers.provider import Provider, SignatureInvalid, WebhookEvent
 from services.orders.store.store import OrderStore, wake_in
-from shared.concurrency.group_commit import GroupCommit
+from shared.concurrency.coalescing import GroupCommit
 from shared.postgres.engine import statement
 from shared.runtime.clock import now_s
 

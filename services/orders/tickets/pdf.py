@@ -26,7 +26,7 @@ from services.orders.tickets.lettering import Letters
 from services.orders.tickets.show import ShowInfo
 from services.orders.tickets.tickets import Ticket, TicketSigner
 from services.orders.tickets.typefaces import register_custom_font, warning_about
-from shared.concurrency.single_flight import SingleFlight
+from shared.concurrency.coalescing import SingleFlight
 from shared.errors.problems import Overloaded
 from shared.words.words import words
 

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 
 from services.orders.tables import event
-from shared.concurrency.cached_reads import CachedReads
+from shared.concurrency.coalescing import CachedReads
 from shared.contracts.event_file import EventFile
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.runtime.clock import zone_of

@@ -17,7 +17,7 @@ from services.orders.providers.provider import (
 )
 from services.orders.store.store import OrderStore
 from shared.concurrency.background import Quiet
-from shared.concurrency.group_commit import chunks
+from shared.concurrency.coalescing import chunks
 from shared.postgres.engine import statement
 from shared.runtime.logging import get_logger
 

@@ -9,7 +9,7 @@ from services.queue.line.redis_line import PLACES_MAX, PRELUDE, RedisLine
 from services.queue.line.repository import PlaceId, by_lane
 from services.queue.metrics import BYPASS_ADMISSIONS
 from services.queue.rooms.model import WaitingRoom
-from shared.concurrency.group_commit import chunks
+from shared.concurrency.coalescing import chunks
 from shared.redis.client import REDIS_AWAY, Script, reply_status
 from shared.rules.rollout import outside
 

@@ -21,7 +21,7 @@ from services.queue.line.replies import (
 )
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.ranking import Ranking
-from shared.concurrency.group_commit import chunks
+from shared.concurrency.coalescing import chunks
 from shared.errors.problems import StaleEpoch
 from shared.redis.client import REDIS_AWAY, Argument, Redis, Script, invalidate_slot_map, reply_status
 from shared.runtime.clock import Clocks

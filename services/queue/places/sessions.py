@@ -16,7 +16,7 @@ from services.queue.line.repository import EndReason, LineRepository, PlaceId, P
 from services.queue.metrics import ENDED
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
-from shared.concurrency.group_commit import chunks
+from shared.concurrency.coalescing import chunks
 from shared.contracts.frames import REVOKED_MAX, Revoked, revoked_channel
 from shared.contracts.inventory import BATCH_MAX, EndSessions, InventoryClient, MinPassEpoch, SessionRef
 from shared.errors.problems import Problem, Unavailable, UnknownEvent

@@ -7,7 +7,7 @@ most a tenth of the time.
 from functools import partial
 
 from services.queue.rooms.model import WaitingRoom
-from shared.concurrency.cached_reads import CachedReads
+from shared.concurrency.coalescing import CachedReads
 from shared.contracts.admin.queue import LineFlow, LineHistory, LineStep, WaitTimes
 from shared.contracts.fields import TimeSteps
 from shared.postgres.engine import AsyncEngine, statement

@@ -3,7 +3,7 @@
 import asyncio
 
 from services.inventory.reservations.reserve import CONTENTION_WINDOW_S, BatchSizer
-from shared.concurrency.group_commit import GroupCommit
+from shared.concurrency.coalescing import GroupCommit
 
 
 def test_batches_are_smaller_while_several_events_sell() -> None:

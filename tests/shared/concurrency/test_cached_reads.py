@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shared.concurrency.cached_reads import CachedReads
+from shared.concurrency.coalescing import CachedReads
 from shared.errors.problems import Overloaded
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shared.concurrency.group_commit import LATE_S, GroupCommit
+from shared.concurrency.coalescing import LATE_S, GroupCommit
 from shared.errors.problems import Overloaded, SoldOut, Unavailable
 from tests.support.wait import wait_until
 

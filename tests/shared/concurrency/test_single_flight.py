@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shared.concurrency.single_flight import SingleFlight
+from shared.concurrency.coalescing import SingleFlight
 from shared.errors.problems import Overloaded
 
 

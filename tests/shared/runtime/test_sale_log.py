@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from shared.concurrency.group_commit import GroupCommit
+from shared.concurrency.coalescing import GroupCommit
 from shared.errors.problems import SoldOut
 from shared.runtime import tracing as module
 from shared.runtime.logging import request_fields

@@ -1,20 +1,30 @@
-"""Group commit: the next batch consists of whatever arrived while the last one was in flight.
+"""Work that concurrent callers share: a group commit, a single flight, a read that is kept for a moment.
 
-A single caller is a batch of one and starts at once; under load batches grow by themselves. One large batch costs half
-of two, so a second one starts beside the first only when that is late (it may wait for a row lock) or when the second
-is full. For the same reason a group that `rests` waits three times as long as its last batch took, at most
-`REST_MAX_S`, before the next one, unless that is full: it is for work in the background, for which no request waits.
-The queue is bounded: when it is full, a caller is refused at once.
+Group commit: the next batch consists of whatever arrived while the last one was in flight. A single caller is a batch
+of one and starts at once; under load batches grow by themselves. One large batch costs half of two, so a second one
+starts beside the first only when that is late (it may wait for a row lock) or when the second is full. For the same
+reason a group that `rests` waits three times as long as its last batch took, at most `REST_MAX_S`, before the next one,
+unless that is full: it is for work in the background, for which no request waits. The queue is bounded: when it is
+full, a caller is refused at once.
+
+Single flight: concurrent callers who need the same key share one request. Cached reads: they wait for one read, and its
+result is kept for a moment. However many ask, a key is read at most once in `kept_s`, and for at most `share_max` of
+the time: a result that took long is kept longer.
 """
 
 import asyncio
 import itertools
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, nullcontext
 from contextvars import Context
-from typing import Generic, TypeVar, cast
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
+from cachetools import TLRUCache
+
+from shared.concurrency.tasks import stop
 from shared.errors.problems import Overloaded, Unavailable
 from shared.runtime import tracing
 from shared.runtime.logging import request_fields
@@ -24,6 +34,10 @@ from shared.runtime.tracing import reason_of, sale_log
 T = TypeVar("T")
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+Result = TypeVar("Result")
+
+# -- group commit ------------------------------------------------------------------------------------------------------
+
 LATE_S = 0.1
 REST_SHARE, REST_MAX_S = 3, 0.05
 
@@ -204,3 +218,99 @@ def _deliver(batch: list[tuple[Item, "asyncio.Future[Answer]"]], answers: Sequen
             future.set_exception(answer)
         else:
             future.set_result(answer)
+
+
+# -- single flight -----------------------------------------------------------------------------------------------------
+
+
+class SingleFlight(Generic[Result]):
+    """At most one request per key, and at most `in_flight_max` in all, are under way."""
+
+    def __init__(self, *, in_flight_max: int | None = None) -> None:
+        self._in_flight_max = in_flight_max
+        self._tasks: dict[str, asyncio.Task[Result]] = {}
+
+    async def run(self, key: str, request: Callable[[], Coroutine[Any, Any, Result]], *, known: bool = False) -> Result:
+        """The result of the request under way for this key, or of a new one. Cancelling a caller does not cancel the
+        request. A `known` key, of which there are only so many, is never refused for those that callers invent. Raises
+        `Overloaded`, and what the request raises.
+        """
+        return await asyncio.shield(self.start(key, request, known=known))
+
+    def start(
+        self, key: str, request: Callable[[], Coroutine[Any, Any, Result]], *, known: bool = False
+    ) -> asyncio.Task[Result]:
+        """As `run`, without waiting for the result."""
+        task = self._tasks.get(key)
+        if task is None:
+            if not known and self._in_flight_max is not None and len(self._tasks) >= self._in_flight_max:
+                raise Overloaded
+            task = self._tasks[key] = asyncio.create_task(request(), name=f"single flight {key}")
+            task.add_done_callback(lambda _: self._tasks.pop(key, None))
+        return task
+
+    def __len__(self) -> int:
+        """How many requests are under way."""
+        return len(self._tasks)
+
+    async def close(self) -> None:
+        """Cancels all requests."""
+        await stop(self._tasks.values())
+
+
+# -- cached reads ------------------------------------------------------------------------------------------------------
+
+REPORT_KEPT_S, REPORT_SHARE_MAX, REPORTS_MAX = 1.0, 0.1, 200
+REPORTS_AT_ONCE, REPORTS_IN_FLIGHT_MAX = 4, 100
+
+
+class _Kept(NamedTuple, Generic[Result]):
+    result: Result
+    for_s: float
+
+
+class CachedReads(Generic[Result]):
+    """At most `keys_max` results are kept. At most `in_flight_max` reads are under way, others are refused; at most
+    `at_once` of them run, the rest wait for their turn.
+    """
+
+    def __init__(
+        self, *, kept_s: float, keys_max: int, in_flight_max: int | None = None, at_once: int | None = None,
+        share_max: float = 1.0, timer: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._turns = nullcontext() if at_once is None else asyncio.Semaphore(at_once)
+        self._kept_s, self._share_max, self._timer = kept_s, share_max, timer
+        self._kept: TLRUCache[str, _Kept[Result]] = TLRUCache(keys_max, _expires, timer=timer)
+        self._flights: SingleFlight[Result] = SingleFlight(in_flight_max=in_flight_max)
+
+    @classmethod
+    def for_reports(cls) -> "CachedReads[Result]":
+        """Of reports for operators: kept for a second or, if reading took long, ten times as long."""
+        return cls(
+            kept_s=REPORT_KEPT_S, keys_max=REPORTS_MAX, in_flight_max=REPORTS_IN_FLIGHT_MAX,
+            at_once=REPORTS_AT_ONCE, share_max=REPORT_SHARE_MAX,
+        )  # fmt: skip
+
+    async def get(self, key: str, read: Callable[[], Coroutine[Any, Any, Result]], *, known: bool = False) -> Result:
+        """The kept result of this key, or that of the read under way, or of a new one. A failed read is not kept; a
+        `known` key is never refused for those that callers invent. Raises `Overloaded`, and what the read raises.
+        """
+        kept = self._kept.get(key)
+        if kept is not None:
+            return kept.result
+        return await self._flights.run(key, partial(self._read, key, read), known=known)
+
+    async def _read(self, key: str, read: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        async with self._turns:
+            begun_s = self._timer()
+            result = await read()
+        self._kept[key] = _Kept(result, max(self._kept_s, (self._timer() - begun_s) * (1 / self._share_max - 1)))
+        return result
+
+    async def close(self) -> None:
+        """Cancels the reads under way."""
+        await self._flights.close()
+
+
+def _expires(_: str, kept: _Kept[Any], now_s: float) -> float:
+    return now_s + kept.for_s
