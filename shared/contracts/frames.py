@@ -1,19 +1,23 @@
-"""Frames: snapshots of the latest state on Pub/Sub, repeated at least every 5 s, so that losing one is harmless.
+"""What services publish: frames of the latest state on Pub/Sub, and facts that happened in the event log.
 
-Those of an order are published once, and only while somebody is subscribed to its channel by name; whoever shows it
-reads it again when it was silent.
+Frames are repeated at least every 5 s, so that losing one is harmless. Those of an order are published once, and only
+while somebody is subscribed to its channel by name; whoever shows it reads it again when it was silent. `version` is
+`max(last + 1, Redis time in ms)`, so it keeps rising after Redis has lost its data. Nothing irreversible is decided
+from a frame alone; whatever depends on a stale or not ready frame pauses. The latest frames of an event are kept in a
+short log per channel (`shared/messaging/snapshots.py`), from which a subscriber fills a gap.
 
-`version` is `max(last + 1, Redis time in ms)`, so it keeps rising after Redis has lost its data. Nothing irreversible
-is decided from a frame alone; whatever depends on a stale or not ready frame pauses. The latest frames of an event are
-kept in a short log per channel (`shared/messaging/snapshots.py`), from which a subscriber fills a gap.
+Events come at least once, in order for each source and on-sale.
 """
 
+import itertools
+import secrets
 from typing import Any, Literal
 
 from pydantic import Field
 
 from shared.contracts.fields import ServiceMessage
 from shared.contracts.room_options import RoomOptions
+from shared.runtime.clock import now_ms
 
 FRAME_REPEAT_S = 5.0
 FRAME_STALE_S = 15.0
@@ -223,3 +227,20 @@ class LoadFrame(ServiceMessage):
     rests_ms: int = 0
     streams_open: int | None = None
     streams_rejected: int | None = None
+
+
+_process, _numbers = secrets.token_hex(8), itertools.count(1)
+
+
+class Event(ServiceMessage):
+    """The envelope of a fact. `aggregate` names what changed; `version` rises with each change of it."""
+
+    id: str = Field(default_factory=lambda: f"{_process}{next(_numbers):016x}")
+    type: str
+    event_id: str
+    occurred_at_ms: int = Field(default_factory=now_ms)
+    actor: str = "system"
+    aggregate: str
+    version: int = 0
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None

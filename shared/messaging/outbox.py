@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.concurrency.background import wake
-from shared.contracts.events import Event
+from shared.contracts.frames import Event
 from shared.postgres.engine import raw_statement
 
 # A transaction has its transaction id before it draws an id of a row: the relay relies on it.

@@ -26,8 +26,7 @@ from services.queue.state import State
 from services.queue.tuning import Tuning
 from shared.contracts.admin.queue import QueueInvariant
 from shared.contracts.event_file import EventFile
-from shared.contracts.events import Event
-from shared.contracts.frames import LaneHead, LineFrame, LoadFrame, StockFrame
+from shared.contracts.frames import Event, LaneHead, LineFrame, LoadFrame, StockFrame
 from shared.contracts.inventory import EndSessions, InventoryClient, MinPassEpoch, SessionEnd, SessionsAnswer
 from shared.contracts.queue import (
     Claimed,

@@ -4,7 +4,7 @@ import json
 from typing import Any, get_args
 
 from shared.contracts.admin.orders import WebhookKind
-from shared.contracts.events import Event
+from shared.contracts.frames import Event
 from tools.reference import model_fields
 from tools.reference.markdown import Section, code, codes, page
 

@@ -7,7 +7,7 @@ per fan would cost more than the hold itself.
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from shared.contracts.events import Event
+from shared.contracts.frames import Event
 from shared.messaging.outbox import emit_bodies
 from shared.postgres.engine import AsyncConnection
 

@@ -34,8 +34,8 @@ from services.orders.store.store import OrderKey, OrderStore, attempts_json, jou
 from services.orders.worker.worker import Path, Worker
 from shared.concurrency.background import wake
 from shared.concurrency.coalescing import GroupCommits, by_halves
-from shared.contracts.events import Event
 from shared.contracts.fields import code_key, tidy
+from shared.contracts.frames import Event
 from shared.contracts.inventory import PaymentStep, Reservation, StepDone
 from shared.errors.problems import (
     HoldExpired,

@@ -29,7 +29,7 @@ from services.orders.model.order import (
 from services.orders.model.refund_plan import OUTSIDE, outside_refund_row, refund_row, tickets_left
 from services.orders.model.refund_plan import Ticket as TicketsOfLine
 from services.orders.providers.provider import ProviderCharge
-from shared.contracts.events import Event
+from shared.contracts.frames import Event
 
 Row = dict[str, Any]
 

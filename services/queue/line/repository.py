@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Row, TextClause
 
 from services.queue.line.replies import TickEvent, runs
-from shared.contracts.events import Event
+from shared.contracts.frames import Event
 from shared.messaging.outbox import emit_events
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 

@@ -19,7 +19,7 @@ from services.queue.line.repository import LineRepository, PlaceId, PlaceRow
 from services.queue.metrics import ENDED
 from services.queue.places.sessions import SessionEnder, with_pass
 from services.queue.tables import log_offset
-from shared.contracts.events import Event
+from shared.contracts.frames import Event
 from shared.errors.problems import Problem
 from shared.messaging.log import START, EventLog
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement

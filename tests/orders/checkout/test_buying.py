@@ -4,8 +4,7 @@ import uuid
 
 import pytest
 
-from shared.contracts.events import Event
-from shared.contracts.frames import OrderFrame, order_channel
+from shared.contracts.frames import Event, OrderFrame, order_channel
 from shared.messaging.log import START
 from shared.messaging.redis_streams import RedisStreams, log_stream
 from shared.security.tokens import order_cookie, read_order_token

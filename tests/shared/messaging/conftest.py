@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from shared.contracts.events import Event
+from shared.contracts.frames import Event
 from shared.messaging.log import START, EventLog, LogEntry, PendingEvent
 from shared.messaging.open_log import open_log
 from shared.messaging.outbox import emit_events, outbox_tables

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from onsale.local.engines import with_driver
-from shared.contracts.events import Event
+from shared.contracts.frames import Event
 from shared.messaging import jetstream, kafka
 from shared.messaging.log import START
 from shared.messaging.relay import Relay

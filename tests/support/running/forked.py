@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from onsale.local.supervisor import PR_SET_PDEATHSIG
-from shared.contracts import events
+from shared.contracts import frames
 from shared.routes import SALE_SERVICES
 from shared.web import listener
 from tests.support.running.program import Program
@@ -63,7 +63,7 @@ class _Forked:
 
 def _new_identity() -> None:
     """What each process draws when it is imported: nobody forks these programs outside tests."""
-    events._process, listener._PROCESS = secrets.token_hex(8), f"{secrets.token_hex(8)}-"
+    frames._process, listener._PROCESS = secrets.token_hex(8), f"{secrets.token_hex(8)}-"
 
 
 def _run(module: str, options: list[str], env: dict[str, str], log_path: Path) -> None:
