@@ -8,6 +8,7 @@ rebuilt.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 PARTS = {
     "meta": "Hash: whether the stock is ready, its epoch, clock and version, and the Redis process that holds it.",
@@ -20,6 +21,7 @@ PARTS = {
     "seats": "Hash: the last reading of all seats: its epoch, version and marks.",
     "map:": "String: a mark for each seat of a section, whose id ends the key.",
 }
+KEPT_MAX = 4_096  # events whose keys are kept, because every call of a script names some
 EPOCH = b"epoch"  # the marker: a field of a hash, a member of a sorted set that is never due
 
 
@@ -41,14 +43,11 @@ class Keys:
     seats: str
     map: str
 
-    @classmethod
-    def of(cls, event_id: str) -> "Keys":
+    @staticmethod
+    @lru_cache(maxsize=KEPT_MAX)
+    def of(event_id: str) -> "Keys":
         start = f"inventory:{{{event_id}}}:"
-        return cls(*(start + name for name in PARTS))
-
-    def only(self, *names: str) -> dict[str, str]:
-        """The keys of one script, by name."""
-        return {name: getattr(self, name) for name in names}
+        return Keys(*(start + name for name in PARTS))
 
     def parts(self, seated: Iterable[str]) -> list[str]:
         """The keys that must exist beside `meta`; `seated` are the sections with a map."""

@@ -225,8 +225,8 @@ class RedisStock:
 
     def named(self, verb: str, event_id: str, **arguments: Argument) -> dict[str, Argument]:
         """The arguments with the keys of the event that the script's header names."""
-        keys = (key.name for key in self.scripts[verb].keys if key.name not in arguments)
-        return {**Keys.of(event_id).only(*keys), **arguments}
+        keys, named = Keys.of(event_id), (key.name for key in self.scripts[verb].keys)
+        return {**{name: getattr(keys, name) for name in named if name not in arguments}, **arguments}
 
     async def call(self, verb: str, event_id: str, **arguments: Argument) -> Any:
         """The script's reply; raises what Redis raised."""

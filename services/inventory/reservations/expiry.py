@@ -13,8 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.metrics import HOLD_ENDED_LATE, HOLDS_ENDED
 from services.inventory.redis_stock.client import RedisStock
-from services.inventory.reservations.events import event_body
-from services.inventory.reservations.repository import read_reservations
+from services.inventory.reservations.repository import event_body, read_reservations
 from shared.concurrency.background import wake
 from shared.postgres.engine import statement
 

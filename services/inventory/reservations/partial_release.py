@@ -12,8 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.problems import AlreadyBought, NotHeld
 from services.inventory.redis_stock.client import RedisStock
-from services.inventory.reservations.events import ReservationEvent, emit
-from services.inventory.reservations.repository import REMOVE_PLACES, ReservationRow, lock_reservations
+from services.inventory.reservations.repository import (
+    REMOVE_PLACES,
+    ReservationEvent,
+    ReservationRow,
+    emit,
+    lock_reservations,
+)
 from services.inventory.reservations.selection import Selection
 from shared.errors.problems import HoldExpired, PaymentInProgress
 from shared.postgres.engine import retry_deadlocks, statement

@@ -20,12 +20,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.redis_stock.client import RedisStock
-from services.inventory.reservations.events import ReservationEvent, emit, event_body
 from services.inventory.reservations.expiry import ReleaseReason, release_stock
 from services.inventory.reservations.repository import (
     COMMITTED,
     Key,
+    ReservationEvent,
     ReservationRow,
+    emit,
+    event_body,
     keys_of,
     lock_reservations,
     reservation_row,

@@ -1,7 +1,12 @@
-"""Reservations in PostgreSQL: insert holds in batches, read reservations with their places, lock them for a payment.
+"""Reservations in PostgreSQL: insert holds in batches, read reservations with their places, lock them for a payment,
+and write the events of what changed.
 
 The second guard against overselling: it never trusts Redis. Places are locked in key order and taken only from what is
 left. A batch that fails is rolled back and replayed hold by hold, so that no hold makes another fail.
+
+All that changed together is one event in the outbox, each reservation with its places. `seat.reserved|released|sold`
+are inside it and not events of their own: a selection changes as a whole, and an event per fan would cost more than the
+hold itself.
 """
 
 from collections import Counter
@@ -15,7 +20,6 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.inventory.catalogue.layout import Variant
-from services.inventory.reservations.events import ReservationEvent, event_body
 from services.inventory.reservations.selection import (
     GaLine,
     SeatLine,
@@ -25,7 +29,7 @@ from services.inventory.reservations.selection import (
     seat_columns,
 )
 from shared.concurrency.background import wake
-from shared.contracts.frames import ReservationState
+from shared.contracts.frames import Event, ReservationState
 from shared.contracts.inventory import (
     BATCH_MAX,
     Binding,
@@ -37,6 +41,7 @@ from shared.contracts.inventory import (
     StepOutcome,
 )
 from shared.errors.database import is_busy, is_gone
+from shared.messaging.outbox import emit_bodies
 from shared.postgres.engine import AsyncEngine, fenced, raw_statement, retry_deadlocks, statement
 from shared.runtime.tracing import sale_log
 
@@ -172,6 +177,46 @@ def reservation_row(*columns: Any) -> ReservationRow:
     )
     return ReservationRow(*[*own, selection])
 
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+EventKind = Literal["created", "expired", "cancelled", "confirmed", "returned", "given-back"]
+SEAT_EVENTS: dict[EventKind, str] = {
+    "created": "seat.reserved", "expired": "seat.released", "cancelled": "seat.released", "confirmed": "seat.sold",
+    "returned": "seat.released", "given-back": "seat.released",
+}  # fmt: skip
+
+
+class ReservationEvent(NamedTuple):
+    """A change of one reservation, its new version, and its places in `after`."""
+
+    kind: EventKind
+    reservation_id: str
+    version: int
+    after: dict[str, Any]
+
+
+def event_body(
+    event_id: str, kind: EventKind, events: Sequence[ReservationEvent], *, actor: str
+) -> dict[str, Any]:  # fmt: skip
+    """One event for changes of one kind, as the outbox has it."""
+    changed = [{"reservation_id": e.reservation_id, "version": e.version, **e.after} for e in events]
+    after = {"seats_are": SEAT_EVENTS[kind], "reservations": changed}
+    event = Event(type=f"reservation.{kind}", event_id=event_id, actor=actor, aggregate="stock")
+    return {**event.model_dump(), "after": after}
+
+
+async def emit(connection: AsyncConnection, event_id: str, events: Sequence[ReservationEvent], *, actor: str) -> None:
+    """Writes one event per kind into the outbox, in the caller's transaction."""
+    kinds: dict[EventKind, list[ReservationEvent]] = {}
+    for event in events:
+        kinds.setdefault(event.kind, []).append(event)
+    if kinds:
+        bodies = [event_body(event_id, kind, some, actor=actor) for kind, some in kinds.items()]
+        await emit_bodies(connection, "inventory", bodies)
+
+
+# -- holds -------------------------------------------------------------------------------------------------------------
 
 ConflictReason = Literal["exists", "refused", "stale"]
 DB_ERRORS = (asyncpg.PostgresError, ValueError)

@@ -19,11 +19,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.inventory.metrics import RESERVATIONS_RETURNED, RETURN_REASONS
 from services.inventory.reconcile.db_repair import repair_seats, repair_sections
 from services.inventory.redis_stock.client import RedisStock
-from services.inventory.reservations.events import ReservationEvent, emit
 from services.inventory.reservations.payment import RETURN
 from services.inventory.reservations.repository import (
     REMOVE_PLACES,
+    ReservationEvent,
     ReservationRow,
+    emit,
     keys_of,
     lock_reservations,
     step_done,

@@ -22,8 +22,8 @@ async def open_stock(redis: Redis, *, a: str = "....|....", ga: int = 10) -> Red
 
 
 async def begin_rebuild(redis: Redis, *, epoch: int) -> Any:
-    keys = KEYS.only("meta", "counts", "holds", "deadlines", "usage", "revoked")
-    return await load_script("rebuild_begin")(redis, **keys, emptied=[KEYS.map + "A"], epoch=epoch, clock_offset_ms=0)
+    emptied = [KEYS.map + "A"]
+    return await RedisStock(redis).call("rebuild_begin", EVENT, emptied=emptied, epoch=epoch, clock_offset_ms=0)
 
 
 async def finish_rebuild(redis: Redis, *, epoch: int, parts: list[str]) -> Any:
@@ -34,8 +34,7 @@ async def finish_rebuild(redis: Redis, *, epoch: int, parts: list[str]) -> Any:
 
 async def rebuild_step(redis: Redis, verb: str, *, epoch: int, **arguments: Any) -> Any:
     """The reply of one script of a rebuild."""
-    script = load_script(verb)
-    return await script(redis, **KEYS.only(*(key.name for key in script.keys)), epoch=epoch, **arguments)
+    return await RedisStock(redis).call(verb, EVENT, epoch=epoch, **arguments)
 
 
 def hold_arguments(selection: str, *, reservation_id: str = "r1", holder: str = "fan", **more: Any) -> dict[str, Any]:

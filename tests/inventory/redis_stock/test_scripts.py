@@ -90,8 +90,8 @@ async def test_every_change_is_published_once(redis: Redis) -> None:
     redis_stock = await open_stock(redis)
 
     async def published() -> bool:
-        keys = KEYS.only("meta", "counts", "dirty")
-        return bool(await load_script("publish")(redis, **keys, clock_offset_ms=0, others_ms=now_ms(), force=0, peek=0))
+        times = {"clock_offset_ms": 0, "others_ms": now_ms()}
+        return bool(await redis_stock.call("publish", EVENT, **times, force=0, peek=0))
 
     assert (await published(), await published()) == (True, False)
     several = [
