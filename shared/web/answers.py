@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import orjson
 from cachetools import LRUCache
 from fastapi import FastAPI
-from fastapi import Request as FrameworkRequest
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
@@ -23,14 +22,15 @@ from starlette.types import Receive, Scope, Send
 from shared.contracts.fields import invalid_request
 from shared.errors import problems
 from shared.errors.database import is_unstorable
-from shared.errors.outages import CERTAIN, POSSIBLE, in_one_line, is_outage, problem_of
+from shared.errors.outages import in_one_line, is_outage, problem_of
 from shared.errors.problems import Problem
 from shared.runtime.logging import get_logger
 from shared.security.tokens import HeaderFields
 from shared.web.pages import problem_page
-from shared.web.request import REQUEST_KEY, Field, language_of
+from shared.web.request import Field, language_of
 
 log = get_logger("onsale.http")
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 KNOWN = {404: problems.NotFound, 405: problems.MethodNotAllowed, 400: problems.MalformedRequest}
 JSON: Field = (b"content-type", b"application/json")
 NO_STORE: Field = (b"cache-control", b"no-store")
@@ -138,6 +138,12 @@ def problem_of_exception(raised: Exception, path: str) -> Problem | None:
     """What is answered to an exception; None if it is a bug. An outage is logged."""
     if isinstance(raised, Problem):
         return raised
+    if isinstance(raised, RequestValidationError):
+        return invalid_request(raised.errors())
+    if isinstance(raised, HTTPException):
+        if isinstance(raised.__cause__, Problem):  # raised while the framework was reading the body
+            return raised.__cause__
+        return KNOWN.get(raised.status_code, problems.InternalError)(status=raised.status_code)
     if is_unstorable(raised):
         return problems.InvalidRequest("A text contains a null character, or a number is too large.")
     if not is_outage(raised):
@@ -161,49 +167,8 @@ def problem_answer(scope: Scope, problem: Problem, request_id: str | None = None
     return Answer(problem.code, problem_page.page(problem, language).encode(), fields_of(headers))
 
 
-def add_exception_handlers(app: FastAPI) -> None:
-    """Has the framework answer every exception so."""
-
-    async def expected(request: FrameworkRequest, raised: Exception) -> Answer:
-        problem = problem_of_exception(raised, request.url.path)
-        if problem is None:
-            raise raised
-        return _answer(request, problem)
-
-    async def invalid(request: FrameworkRequest, refused: RequestValidationError) -> Answer:
-        return _answer(request, invalid_request(refused.errors()))
-
-    async def http(request: FrameworkRequest, raised: HTTPException) -> Answer:
-        if isinstance(raised.__cause__, Problem):  # raised while the framework was reading the body
-            return _answer(request, raised.__cause__)
-        made = _answer(request, KNOWN.get(raised.status_code, problems.InternalError)(status=raised.status_code))
-        if raised.status_code != problems.MethodNotAllowed.status:
-            return made
-        allowed = ", ".join(_allowed(app, request)).encode()
-        return made._replace(fields=(*made.fields, (b"allow", allowed)))
-
-    async def unexpected(request: FrameworkRequest, raised: Exception) -> Answer:
-        return _answer(request, problems.InternalError())
-
-    handlers: dict[Any, Any] = {
-        **dict.fromkeys((Problem, *CERTAIN, *POSSIBLE), expected), RequestValidationError: invalid,
-        HTTPException: http, Exception: unexpected,
-    }  # fmt: skip
-    for kind, handler in handlers.items():
-        app.add_exception_handler(kind, handler)
-
-
-def _answer(request: FrameworkRequest, problem: Problem) -> Answer:
-    known = request.scope.get(REQUEST_KEY)
-    if known is None:
-        return problem_answer(request.scope, problem)
-    known.facts = {"reason": problem.slug}
-    return problem_answer(request.scope, problem, known.id)
-
-
-def _allowed(app: FastAPI, request: FrameworkRequest) -> list[str]:
-    """The methods that this path supports."""
-    scope = {**request.scope, "path_params": {}}
-    methods = ("GET", "POST", "PUT", "PATCH", "DELETE")
-    taken = [m for m in methods if any(row.matches({**scope, "method": m})[0] is Match.FULL for row in app.routes)]
-    return ["GET", "HEAD", *taken[1:]] if taken[:1] == ["GET"] else taken
+def allowed_methods(app: FastAPI, scope: Scope) -> Field:
+    """The header field with the methods that this path supports."""
+    asked = [(method, {**scope, "path_params": {}, "method": method}) for method in METHODS]
+    taken = [method for method, one in asked if any(row.matches(one)[0] is Match.FULL for row in app.routes)]
+    return b"allow", ", ".join(["GET", "HEAD", *taken[1:]] if taken[:1] == ["GET"] else taken).encode()

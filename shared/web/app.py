@@ -9,8 +9,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from typing import cast
 
 from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.telemetry import TelemetryConfig
 from prometheus_client import REGISTRY
 from prometheus_client.exposition import choose_encoder
@@ -32,7 +34,7 @@ from shared.runtime.metrics import FAILURES
 from shared.runtime.tracing import sale_log
 from shared.security.auth import WrongKeys
 from shared.security.key_reload import with_key_reload
-from shared.web.answers import COMPRESS_LEVEL, COMPRESS_MIN_BYTES, add_exception_handlers
+from shared.web.answers import COMPRESS_LEVEL, COMPRESS_MIN_BYTES
 from shared.web.api_document import complete_openapi
 from shared.web.fast_routes import FastRoute
 from shared.web.forms import Form, Forms
@@ -99,8 +101,8 @@ def create_service(
         for method in (getattr(route, "methods", None) or set()) - {"HEAD"}:
             FAILURES.labels(name, getattr(route, "path", ""), method)
     complete_openapi(app, [form.path for form in forms])
-    add_exception_handlers(app)
-    app.add_middleware(GZipMiddleware, minimum_size=COMPRESS_MIN_BYTES, compresslevel=COMPRESS_LEVEL)
+    inner = AsyncExitStackMiddleware(app.router)  # what it raises is the listener's to answer
+    app.middleware_stack = GZipMiddleware(inner, minimum_size=COMPRESS_MIN_BYTES, compresslevel=COMPRESS_LEVEL)
     secure = getattr(settings, "secure_cookies", False)
     app.state.listener = partial(
         ServiceListener, app, RouteTable(fast), Forms(forms, secure_cookies=secure), service=name,
@@ -111,14 +113,12 @@ def create_service(
 
 def public(app: FastAPI) -> ServiceListener:
     """The ASGI app of the public listener, for browsers and balancers."""
-    listener: ServiceListener = app.state.listener(inside=False)
-    return listener
+    return cast("ServiceListener", app.state.listener(inside=False))
 
 
 def internal(app: FastAPI) -> ServiceListener:
     """The ASGI app of the internal listener, for the other services."""
-    listener: ServiceListener = app.state.listener(inside=True)
-    return listener
+    return cast("ServiceListener", app.state.listener(inside=True))
 
 
 async def drain(app: FastAPI) -> None:
@@ -159,19 +159,11 @@ class RunningVersion(BaseModel):
     version: str
 
 
-class _ReadinessChecks:
-    """Keeps the result of the checks for half a second, so that each runs at most twice a second."""
-
-    def __init__(self, checks: Callable[[FastAPI], Checks]) -> None:
-        self._checks = checks
-        self._reads: CachedReads[list[str]] = CachedReads(kept_s=READY_KEPT_S, keys_max=1)
-
-    async def failing(self, app: FastAPI) -> list[str]:
-        return await self._reads.get("failing", lambda: _failing(self._checks(app)))
-
-
 def _probes(name: str, checks: Callable[[FastAPI], Checks]) -> APIRouter:
-    router, readiness = APIRouter(tags=["operations"]), _ReadinessChecks(checks)
+    router = APIRouter(tags=["operations"])
+    kept: CachedReads[list[str]] = CachedReads(
+        kept_s=READY_KEPT_S, keys_max=1
+    )  # each check runs at most twice a second
 
     @router.get("/livez", summary="Check that the process is alive")
     async def livez() -> Liveness:
@@ -181,7 +173,7 @@ def _probes(name: str, checks: Callable[[FastAPI], Checks]) -> APIRouter:
     async def readyz(request: Request) -> Readiness:
         if request.app.state.draining:
             raise problems.Unavailable("This process is stopping.")
-        failed = await readiness.failing(request.app)
+        failed = await kept.get("failing", lambda: _failing(checks(request.app)))
         if failed:
             raise problems.Unavailable(f"Not ready: {', '.join(failed)}.", failing=failed)
         descriptors = Descriptors(open=descriptors_open(), max=descriptors_max())

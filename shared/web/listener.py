@@ -30,7 +30,15 @@ from shared.runtime import tracing
 from shared.runtime.logging import get_logger, request_fields
 from shared.runtime.metrics import FAILURES, REQUESTS
 from shared.runtime.tracing import sale_log
-from shared.web.answers import Answer, Later, document, problem_answer, problem_of_exception
+from shared.web.answers import (
+    Answer,
+    Later,
+    allowed_methods,
+    compressed,
+    document,
+    problem_answer,
+    problem_of_exception,
+)
 from shared.web.fast_routes import FastRoute, Found
 from shared.web.forms import Forms
 from shared.web.internal_api import PREFIX
@@ -167,13 +175,15 @@ class ServiceListener:
         return self.after(request, made)
 
     def refusal(self, request: Request, raised: Exception) -> Answer:
-        """The answer to what a handler raised; the text of a bug is for the log."""
+        """The answer to what a handler or the framework raised; the text of a bug is for the log."""
         problem = problem_of_exception(raised, request.scope["path"])
         if problem is None:
             self.log_failure(request, raised)
             problem = problems.InternalError()
+        if problem.code == problems.MethodNotAllowed.status:
+            request.added = (*request.added, allowed_methods(self._app, request.scope))
         request.facts = {**request.facts, "reason": problem.slug}
-        return problem_answer(request.scope, problem, request.id)
+        return compressed(request.fields, problem_answer(request.scope, problem, request.id))
 
     def log_failure(self, request: Request, raised: Exception) -> None:
         log.error("request.failed", service=self._service, route=request.route, exc_info=raised)

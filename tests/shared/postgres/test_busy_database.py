@@ -4,13 +4,12 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared.postgres import engine as postgres_engine
 from shared.postgres.settings import PostgresSettings, Waits
-from shared.web.answers import add_exception_handlers
+from tests.support.bare_service import bare_service, fan_of_service
 
 pytestmark = pytest.mark.usefixtures("own_database")
 
@@ -28,28 +27,26 @@ async def db(postgres_url: str) -> AsyncIterator[AsyncEngine]:
 
 @pytest.fixture
 async def fan(db: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
-    app = FastAPI()
-    add_exception_handlers(app)
+    app = bare_service()
 
-    @app.get("/{statement}")
+    @app.get("/statements/{statement}")
     async def execute(statement: str) -> None:
         async with db.begin() as connection:
             await connection.execute(text({"slow": SLOW, "locked": LOCKED, "wrong": WRONG}[statement]))
 
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://fan") as client:
+    async with fan_of_service(app) as client:
         yield client
 
 
 async def is_unavailable(fan: httpx.AsyncClient, statement: str) -> bool:
-    answer = await fan.get(f"/{statement}")
+    answer = await fan.get(f"/statements/{statement}")
     return (answer.status_code, answer.headers.get("retry-after")) == (503, "1")
 
 
 async def test_a_pool_without_a_free_connection_is_503(db: AsyncEngine, fan: httpx.AsyncClient) -> None:
     async with db.connect():
         assert await is_unavailable(fan, "wrong")
-    assert (await fan.get("/wrong")).status_code == 500
+    assert (await fan.get("/statements/wrong")).status_code == 500
 
 
 async def test_a_statement_that_takes_too_long_is_503(fan: httpx.AsyncClient) -> None:

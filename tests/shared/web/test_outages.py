@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator
 import asyncpg
 import orjson
 import pytest
-from fastapi import FastAPI
-from httpx import ASGITransport, AsyncClient
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
@@ -19,7 +17,7 @@ from shared.postgres.engine import AsyncEngine, fenced
 from shared.postgres.settings import PostgresSettings
 from shared.redis.client import REDIS_AWAY, Redis, RedisUnable, connect
 from shared.runtime.logging import json_lines
-from shared.web.answers import add_exception_handlers
+from tests.support.bare_service import bare_service, fan_of_service
 from tests.support.engines.engines import run_in_thread
 
 pytestmark = pytest.mark.usefixtures("own_database")
@@ -99,14 +97,13 @@ OUTAGES = [
 
 @pytest.mark.parametrize("error", OUTAGES, ids=lambda error: type(error).__name__)
 async def test_an_outage_is_answered_503_and_logged_in_one_line(error: Exception) -> None:
-    app = FastAPI()
-    add_exception_handlers(app)
+    app = bare_service()
 
     @app.get("/x")
     async def fail() -> None:
         raise error
 
-    async with AsyncClient(transport=ASGITransport(app), base_url="http://x") as fan:
+    async with fan_of_service(app) as fan:
         answer = await fan.get("/x")
     assert (answer.status_code, answer.headers["retry-after"], answer.json()["type"]) == (
         503,
@@ -140,14 +137,13 @@ def logged(error: Exception) -> dict[str, str]:
 
 @pytest.mark.parametrize(("column", "value"), [("text", "a\x00b"), ("integer", 2**31), ("bigint", -(2**63) - 1)])
 async def test_a_value_that_cannot_be_stored_is_the_senders_error(db: AsyncEngine, column: str, value: object) -> None:
-    app = FastAPI()
-    add_exception_handlers(app)
+    app = bare_service()
 
     @app.get("/")
     async def read() -> None:
         async with db.connect() as connection:
             await connection.execute(text(f"SELECT CAST(:value AS {column})"), {"value": value})
 
-    async with AsyncClient(transport=ASGITransport(app, raise_app_exceptions=False), base_url="http://x") as client:
+    async with fan_of_service(app) as client:
         answer = await client.get("/")
     assert (answer.status_code, answer.json()["type"]) == (422, "/problems/invalid-request")

@@ -3,15 +3,14 @@
 import re
 from typing import Annotated, Any
 
-import httpx
 import pytest
-from fastapi import FastAPI, Query, Request
+from fastapi import Query, Request
 from pydantic import BaseModel, StringConstraints, create_model
 
 from shared.contracts.fields import WANTED, Body, Email, PlainText, refusal
 from shared.errors.problems import InvalidRequest
-from shared.web.answers import add_exception_handlers
 from shared.web.request import parse_model
+from tests.support.bare_service import bare_service, fan_of_service
 
 WRONG = ("\x00", " ", "é", "?")
 PYDANTICS = re.compile(r"Input should|String should|Value error|Field required|Extra inputs|match pattern")
@@ -22,8 +21,7 @@ async def test_a_refused_value_is_told_what_is_allowed_and_not_the_pattern(patte
     """In the body and the query of an endpoint, and in a hot path's body. `tests/contracts` finds every pattern."""
     field = Annotated[str, StringConstraints(pattern=pattern)]
     model: type[BaseModel] = create_model("Sent", value=(field, ...))
-    app = FastAPI()
-    add_exception_handlers(app)
+    app = bare_service()
 
     async def body(sent: model) -> None:
         pass
@@ -37,7 +35,7 @@ async def test_a_refused_value_is_told_what_is_allowed_and_not_the_pattern(patte
     for name, endpoint in (("body", body), ("query", query), ("hot", hot)):
         app.post(f"/{name}")(endpoint)
     [wrong, *_] = [value for value in WRONG if not re.search(pattern, value)]
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+    async with fan_of_service(app) as client:
         answers = [
             await client.post("/body", json={"value": wrong}), await client.post("/query", params={"value": wrong}),
             await client.post("/hot", json={"value": wrong}),
@@ -70,14 +68,13 @@ class Order(Body):
     ({"name": "Ada", "email": "a@b.example", "mail": 1}, "mail: There is no such field."),
 ])  # fmt: skip
 async def test_a_person_reads_sentences_about_what_they_typed(sent: dict[str, Any], said: str) -> None:
-    app = FastAPI()
-    add_exception_handlers(app)
+    app = bare_service()
 
     @app.post("/orders")
     async def order(sent: Order) -> None:
         pass
 
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+    async with fan_of_service(app) as client:
         assert (await client.post("/orders", json=sent)).json()["detail"] == said
 
 
