@@ -69,21 +69,15 @@ class ServiceClient:
 
     async def call(self, path: str, request: BaseModel, answer: type[Answer], *, deadline_s: float = 2.0) -> Answer:
         """POSTs to `/internal{path}`. Raises the service's own problem, or `Unavailable` if it does not answer."""
-        if tracing.tracer is None:
-            return await self._call(path, request, answer, deadline_s)
         with tracing.span(f"call {self._name} /internal{path}", kind=SpanKind.CLIENT):
-            return await self._call(path, request, answer, deadline_s)
-
-    async def _call(self, path: str, request: BaseModel, answer: type[Answer], deadline_s: float) -> Answer:
-        own = _here.get(self._name)
-        if own is not None:
-            answered = await self._call_here(own, path, request, deadline_s)
-            assert isinstance(answered, answer), f"{self._name}{path} answered {type(answered)}"
-            return answered
-        response = await self._send(f"/internal{path}", request.model_dump_json().encode(), deadline_s)
-        if response.status_code != 200:
-            raise from_document(response.status_code, response.content)
-        return answer.model_validate_json(response.content)
+            if (own := _here.get(self._name)) is not None:
+                answered = await self._call_here(own, path, request, deadline_s)
+                assert isinstance(answered, answer), f"{self._name}{path} answered {type(answered)}"
+                return answered
+            response = await self._send(f"/internal{path}", request.model_dump_json().encode(), deadline_s)
+            if response.status_code != 200:
+                raise from_document(response.status_code, response.content)
+            return answer.model_validate_json(response.content)
 
     async def _call_here(self, own: OwnService, path: str, request: BaseModel, deadline_s: float) -> BaseModel:
         try:

@@ -331,16 +331,11 @@ class Script:
 
     async def __call__(self, redis: Redis, /, **named: Argument) -> Any:
         keys, arguments = self.bind(named)
-        if tracing.tracer is None and not sale_log.on:
-            return await self._run(redis, keys, arguments)
         with tracing.span(f"redis {self.name}"), sale_log.timed("sale.engine", script=self.name):
-            return await self._run(redis, keys, arguments)
-
-    async def _run(self, redis: Redis, keys: list[Value], arguments: list[Value]) -> Any:
-        try:
-            return await redis.execute_command("EVALSHA", self.sha, len(keys), *keys, *arguments)
-        except NoScriptError:
-            return await redis.execute_command("EVAL", self.source, len(keys), *keys, *arguments)
+            try:
+                return await redis.execute_command("EVALSHA", self.sha, len(keys), *keys, *arguments)
+            except NoScriptError:
+                return await redis.execute_command("EVAL", self.source, len(keys), *keys, *arguments)
 
     async def many(self, redis: Redis, calls: Sequence[Mapping[str, Argument]]) -> list[Any]:
         """Makes all calls in one round trip, for keys of one slot; each reply may be a `ResponseError`."""

@@ -21,7 +21,7 @@ import random
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar, Token
 from typing import Any, NamedTuple, Protocol
 
@@ -39,6 +39,7 @@ ALLOWED = frozenset({"http.route", "http.request.method", "http.response.status_
 LINKS_MAX, REQUESTED_PER_S_MAX = 32, 50
 SAMPLED_ARG, ENDPOINT, DISABLED = "OTEL_TRACES_SAMPLER_ARG", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_SDK_DISABLED"
 TRACEPARENT = b"traceparent"
+OFF = nullcontext()  # around what is not followed
 _propagator = TraceContextTextMapPropagator()
 
 tracer: Tracer | None = None  # None: off
@@ -143,14 +144,20 @@ def headers() -> dict[str, str]:
     return {"traceparent": found} if found else {}
 
 
-@contextmanager
 def span(
     name: str, *, parent: str | None = None, kind: SpanKind = SpanKind.INTERNAL, links: Sequence[str] = (),
     **attributes: str | int,
-) -> Iterator[None]:  # fmt: skip
+) -> AbstractContextManager[None]:  # fmt: skip
     """A span inside the current trace, or inside that of `parent` (a traceparent); without either nothing happens.
     Attributes are written as `event_id=…` and become `onsale.event_id`.
     """
+    return OFF if tracer is None else _span(name, parent, kind, links, attributes)
+
+
+@contextmanager
+def _span(
+    name: str, parent: str | None, kind: SpanKind, links: Sequence[str], attributes: Mapping[str, str | int]
+) -> Iterator[None]:
     above = _context_of(parent) if parent else otel_context.get_current() if _current() else None
     if tracer is None or above is None:
         yield
@@ -250,12 +257,12 @@ class SaleLog:
         """The line of a step of which it was decided before."""
         SALE.info(name, **facts)
 
-    @contextmanager
-    def timed(self, name: str, /, **facts: Any) -> Iterator[None]:
+    def timed(self, name: str, /, **facts: Any) -> AbstractContextManager[None]:
         """The line of what runs inside, with its milliseconds and whether it failed."""
-        if not self.on:
-            yield
-            return
+        return self._timed(name, facts) if self.on else OFF
+
+    @contextmanager
+    def _timed(self, name: str, facts: Mapping[str, Any]) -> Iterator[None]:
         began_s, outcome = time.perf_counter(), "ok"
         try:
             yield

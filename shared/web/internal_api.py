@@ -97,8 +97,6 @@ class OwnProcess:
         started_s, status = time.perf_counter(), 200
         route = PREFIX + operation.path
         try:
-            if tracing.tracer is None:
-                return await operation.work(self._app.state.deps, question)
             with tracing.span(f"POST {route}", kind=SpanKind.SERVER, service=self._name):
                 return await operation.work(self._app.state.deps, question)
         except Exception as raised:
