@@ -4,7 +4,7 @@ and queries with their limits. A page, an order, a mail and a problem have one r
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from types import MappingProxyType
@@ -24,7 +24,6 @@ from shared.errors.problems import (
     IdempotencyKeyMissing,
     InvalidRequest,
     MalformedRequest,
-    Problem,
 )
 from shared.routes import REFERENCE
 from shared.security.tokens import HeaderFields, cookie, header_fields
@@ -164,14 +163,8 @@ class Request:
     def query(self, model: type[Model]) -> Model:
         """The parameters of the query. Raises `InvalidRequest`."""
         sent, lists = self._sent(), _lists_of(model)
-        values: dict[str, Any] = dict(sent) | {name: [] for name in lists & dict(sent).keys()}
-        for name, value in sent if lists else ():
-            if name in lists:
-                values[name].append(value)
-        try:
-            return model.model_validate(values)
-        except ValidationError as refused:
-            raise _invalid("query", refused) from None
+        several = {name: [value for other, value in sent if other == name] for name in lists & dict(sent).keys()}
+        return _validated("query", model.model_validate, {**dict(sent), **several})
 
 
 def request_of(scope: Scope) -> Request:
@@ -189,15 +182,15 @@ def _lists_of(model: type[BaseModel]) -> frozenset[str]:
 
 def parse_model(body: bytes, model: type[Model]) -> Model:
     """A JSON body as `model`. Raises `InvalidRequest`, `MalformedRequest`."""
+    return _validated("body", model.model_validate_json, body)
+
+
+def _validated(part: str, validate: Callable[[Any], Model], sent: Any) -> Model:
     try:
-        return model.model_validate_json(body)
+        return validate(sent)
     except ValidationError as refused:
-        raise _invalid("body", refused) from None
-
-
-def _invalid(part: str, refused: ValidationError) -> Problem:
-    errors = refused.errors(include_url=False, include_input=False)
-    return invalid_request([{**error, "loc": (part, *error["loc"])} for error in errors])
+        errors = refused.errors(include_url=False, include_input=False)
+        raise invalid_request([{**error, "loc": (part, *error["loc"])} for error in errors]) from None
 
 
 # -- language ----------------------------------------------------------------------------------------------------------
