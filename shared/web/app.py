@@ -45,7 +45,7 @@ log = get_logger("onsale.http")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 Checks = Mapping[str, Callable[[], Awaitable[object]]]
 READY_DEADLINE_S = 2.0
-READY_KEPT_S = 0.5
+READY_KEPT_S = 0.5  # so that each check runs at most twice a second
 BODY_MAX_BYTES = 64 * 1024  # of a fan's request; the largest is an order with a long e-mail address
 EVENT_FILE_MAX_BYTES = 256 * 1024  # an event file of 500 sections with a map is 150 KB
 WITHOUT_TELEMETRY: TelemetryConfig = {  # the framework's own would also send bodies that failed a validation
@@ -161,9 +161,7 @@ class RunningVersion(BaseModel):
 
 def _probes(name: str, checks: Callable[[FastAPI], Checks]) -> APIRouter:
     router = APIRouter(tags=["operations"])
-    kept: CachedReads[list[str]] = CachedReads(
-        kept_s=READY_KEPT_S, keys_max=1
-    )  # each check runs at most twice a second
+    kept: CachedReads[list[str]] = CachedReads(kept_s=READY_KEPT_S, keys_max=1)
 
     @router.get("/livez", summary="Check that the process is alive")
     async def livez() -> Liveness:
