@@ -48,7 +48,7 @@ FALLBACK = 'orders_checkout_seconds_count{path="late"}'
 NEWS_AGE_P999 = "histogram_quantile(0.999, sum by (le) (rate(notifier_event_age_seconds_bucket[1m])))"
 REDIS_MEMORY = "onsale_redis_memory_bytes / (onsale_redis_memory_limit_bytes > 0)"
 FAILED_HOLDS_CHECK = "Logs of inventory (`dependency.unavailable`), PostgreSQL and Redis; `onsale doctor`."
-WORKERS_CHECK = "`orders_due` and the processors of the orders processes; `orders_provider_seconds`: a slow provider keeps workers busy."
+WORKERS_CHECK = "`orders_due` and the processors of the orders processes; an order at its provider takes no worker."
 NEWS_CHECK = "Load of each notifier, `onsale_loop_lag_seconds`, and `notifier_streams_open`."
 REDIS_MEMORY_CHECK = "`queue_line_memory_bytes`, the event log's length (`ONSALE_EVENT_LOG_LENGTH_MAX`)."
 

@@ -15,7 +15,7 @@ from bench.harness.testbed import Testbed, Trial
 from bench.orders.checkout import PACED_SHARE, PROVIDER_S, TIMEOUT_S, serve_with_provider, until_charged
 from bench.orders.purchases import purchases
 from onsale.local.ports import HOST
-from services.orders.settings import Settings
+from services.orders.tuning import DEFAULTS
 from shared.postgres.engine import raw_statement
 
 LATENCIES_S, ORDERS, QUICK_ORDERS = (PROVIDER_S, 1.0, 2.5), 8_000, 60
@@ -36,9 +36,9 @@ def slow_provider() -> Finding:
         settings=[
             f"First {ORDERS:,} fans order as fast as they are answered, with the provider at {PROVIDER_S:g} s: the "
             f"rate of this machine. Then as many come at {PACED_SHARE:.0%} of it, with each provider in turn.",
-            f"The orders process and the inventory process, default settings: {Settings().workers} orders in work "
-            "at once in a process (`ORDERS_WORKERS`), an order is in work for as long as the provider takes. The "
-            "sandbox is a process of its own.",
+            f"The orders process and the inventory process, default settings: {DEFAULTS.workers} orders at once in a "
+            f"process, without those that wait for the provider, and {DEFAULTS.in_work_max:,} with them. The sandbox "
+            "is a process of its own.",
             "Confirmed a second: from the first confirmation to the last. Memory: resident, of the orders process, "
             "twice a second.",
         ],

@@ -162,6 +162,21 @@ WRITES = (
         "test_events_take_turns_and_of_each_the_lowest_number_in_line_is_first",
     ),
     Guard(
+        "An order that waits for a provider takes no worker",
+        WORKER, "self._running - self._load.outside_now + self._pausing", "self._running",
+        "test_an_order_that_waits_for_a_provider_takes_no_worker",
+    ),
+    Guard(
+        "A worker pauses after a provider could not be reached",
+        WORKER, "        self._pausing += 1\n", "        self._pausing += 0\n",
+        "test_a_worker_pauses_after_a_provider_did_not_answer",
+    ),
+    Guard(
+        "A provider that hangs takes no more than so many connections",
+        WORKER, "min(self._workers_max - here, self._in_work_max - self._running)", "self._workers_max - here",
+        "test_a_provider_that_hangs_does_not_take_all_memory_and_all_files",
+    ),
+    Guard(
         "Who joined first is served first",
         WORKER, "(one.join_seq, one.reference)", "(-one.join_seq, one.reference)",
         "test_events_take_turns_and_of_each_the_lowest_number_in_line_is_first",

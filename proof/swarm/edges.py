@@ -11,7 +11,6 @@ SETTINGS: Mapping[str, Sequence[Any]] = {
     "ORDERS_CAPTURE": ("after_confirm",),
     "ORDERS_PROVIDER_TIMEOUT_S": (1, 2),
     "ORDERS_PROVIDER_SYNC_INTERVAL_S": (0.1, 5),
-    "ORDERS_WORKERS": (1, 2),
     "ORDERS_WEBHOOK_WORKERS": (1,),
     "ORDERS_MAILS_PER_S": (1,),
     "NOTIFIER_TRANSPORT": ("asgi",), "NOTIFIER_WINDOW_MS": (0, 2000),

@@ -141,7 +141,7 @@ async def _open(
     inventory = await stack.enter_async_context(InventoryBatcher(InventoryClient(inventory_service)))
     store = await stack.enter_async_context(OrderStore(db, Clocks("orders")))
     frames = await stack.enter_async_context(Frames(redis))
-    outgoing = external_http_client(connections_max=tuning.provider_connections_max)
+    outgoing = external_http_client(connections_max=tuning.in_work_max)
     heartbeat = Heartbeat(tuning.takeover_s)
     providers = open_providers(ProviderClient(await stack.enter_async_context(outgoing), load, heartbeat), settings)
     stack.push_async_callback((shows := ShowCache(store.db)).close)

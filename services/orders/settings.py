@@ -71,7 +71,6 @@ class Settings(PassKeys, OrderTokenKeys, PublicAddress, PublicSettings):
         description="So long after its deadline an order with an unknown outcome goes to review.",
     )
 
-    workers: int = Field(400, ge=1, le=1024, description="Orders that one process processes at once.")
     webhook_workers: int = Field(32, ge=1, le=256, description="Webhook deliveries of one process at once.")
     webhook_backoff_s: Pauses = Field(
         (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400),

@@ -8,7 +8,8 @@ class Tuning:
     """docs/reference/limits.md gives the reasons."""
 
     lock_timeout_ms: int = 2_000  # of a statement for a row: that of a key whose first request is still running
-    provider_connections_max: int = 256  # of one process to one payment provider; further calls wait
+    workers: int = 400  # orders that one process works on at once, without those that wait for a payment provider
+    in_work_max: int = 4096  # orders begun and not done, of one process: most wait for a provider, a connection each
     payment_retries: int = 3  # of a charge that fails at a provider that answers otherwise; then it has failed
     retry_first_s: float = 0.5  # first pause after a failed step; it doubles, with jitter
     retry_max_s: float = 15.0  # the longest of these pauses

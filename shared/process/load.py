@@ -100,7 +100,8 @@ class PurchaseWork(Work):
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__(clock)
         self._background: Callable[[], tuple[int, int]] = _nothing
-        self._working = self._outside = 0
+        self._went_outside: Callable[[], object] = _nothing
+        self._working = self.outside_now = 0
         self._level = self._area = 0.0
         self._moved_s = clock()
         self._taken: deque[tuple[float, float, int]] = deque([(self._moved_s, 0.0, 0)], maxlen=AVERAGED + 1)
@@ -115,11 +116,12 @@ class PurchaseWork(Work):
         self.done += self._background is _nothing
         self._move()
 
-    def follow(self, background: Callable[[], tuple[int, int]]) -> None:
+    def follow(self, background: Callable[[], tuple[int, int]], went_outside: Callable[[], object] = _nothing) -> None:
         """Requests leave work in the background from now on: how much of it waits to be begun, and how much of what
-        waits or is in work a server outside the suite has held up. No newcomer is refused for that.
+        waits or is in work a server outside the suite has held up. No newcomer is refused for that. `went_outside` is
+        called when some of it begins to wait for such a server.
         """
-        self._background = background
+        self._background, self._went_outside = background, went_outside
 
     @contextmanager
     def left(self) -> Iterator[None]:
@@ -147,12 +149,13 @@ class PurchaseWork(Work):
     @contextmanager
     def outside(self) -> Iterator[None]:
         """Work in the background waits for a server outside the suite, which takes nothing of this process."""
-        self._outside += 1
+        self.outside_now += 1
         self._move()
+        self._went_outside()
         try:
             yield
         finally:
-            self._outside -= 1
+            self.outside_now -= 1
             self._move()
 
     def to_do(self) -> float:
@@ -175,7 +178,7 @@ class PurchaseWork(Work):
         return work, average, done_per_s
 
     def _inside(self) -> float:
-        return (self._working - self._outside) / self._working if self._working else 1.0
+        return (self._working - self.outside_now) / self._working if self._working else 1.0
 
     def _move(self) -> None:
         """Something began or ended: until now as much was to be done as after the last such moment."""

@@ -21,7 +21,7 @@ REMOVED: Mapping[str, str] = {  # by service; those of `ONSALE` were of every se
     "webhook_disable_after_s lapsed_pass_s load_interval_ms prints_waiting_max prints_kept_bytes "
     "allow_sandbox stripe_url provider_connections_max payment_retries retry_max_s webhook_allow_loopback "
     "webhook_timeout_s wrong_code_burst wrong_codes_per_minute pdf_workers prints_per_minute prints_burst "
-    "smtp_timeout_s mail_retry_first_s mails_per_address reminder_lead_s",
+    "smtp_timeout_s mail_retry_first_s mails_per_address reminder_lead_s workers",
     "NOTIFIER": "full_retry_ms lag_max_s filters_per_event stream_max_age_s half_open_max_s slow_reader_max_s "
     "socket_buffer_bytes first_snapshot_timeout_s ask_interval_s feed_idle_ttl_s heartbeat_s retry_ms "
     "streams_new_per_s memory_free_min_mib channel_stale_after_s",

@@ -75,7 +75,7 @@ async def test_shrinking_finds_the_guilty_fault_and_fan() -> None:
     guilty, fan = PlannedFault("Flushed", "valkey", 3.0, 1.0, 5), PlannedFan("keeps part", 1.0, 5)
     plan = next(plan for plan in PLANS if len(plan.faults) == 8 and len(plan.fans) > 20)
     plan = Plan(
-        1, plan.copies, {"ORDERS_WORKERS": "1"}, plan.room, plan.sales,
+        1, plan.copies, {"ORDERS_WEBHOOK_WORKERS": "1"}, plan.room, plan.sales,
         (*plan.fans[:9], fan, *plan.fans[9:]), plan.actions, (*plan.faults[:4], guilty, *plan.faults[4:]),
     )  # fmt: skip
     tried: list[Plan] = []

@@ -34,6 +34,7 @@ from shared.http.outgoing import ExternalClient, ExternalResponse, NotReached
 from shared.postgres.engine import DB_AWAY, Servers, statement
 from shared.postgres.settings import WAITS
 from shared.process.load import PurchaseWork
+from shared.runtime.descriptors import descriptors_max
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.orders")
@@ -134,18 +135,19 @@ class Worker:
         heartbeat: Heartbeat, tuning: Tuning = DEFAULTS,
     ) -> None:  # fmt: skip
         self._store, self._processor, self._load, self._tuning = store, processor, load, tuning
-        self._heartbeat, self._workers_max, self._postgres_url = heartbeat, settings.workers, settings.postgres_url
+        self._heartbeat, self._postgres_url = heartbeat, settings.postgres_url
+        self._workers_max, self._in_work_max = tuning.workers, min(tuning.in_work_max, descriptors_max() // 2)
         self._held: dict[str, HeldOrder] = {}
         self._ready: OrderedDict[str, list[tuple[int, str]]] = OrderedDict()  # of each event, by join_seq
         self._timers: list[tuple[float, str]] = []
-        self._running, self._free_slots = 0, tuning.inline_slots_max
+        self._running, self._pausing, self._free_slots = 0, 0, tuning.inline_slots_max
         self._away = self._held_up = 0  # of those that are due or in work
         self._nudged, self._reviving = asyncio.Event(), asyncio.Lock()
         self._sweep_pause_s = SWEEP_S
         self._is_stopping, self._hears, self._doubt_until_s = False, False, 0.0
         self.owner = store.owner
         store.on_wake = self.wake
-        load.follow(lambda: (self.waiting, self._held_up))
+        load.follow(lambda: (self.waiting, self._held_up), self._begin_ready)
 
     def in_work(self) -> list[str]:
         """The orders that are being processed."""
@@ -334,8 +336,16 @@ class Worker:
 
     def _begin_ready(self) -> None:
         """Starts as many orders as there are free workers: events take turns."""
-        while self._running < self._workers_max and not self._is_stopping and (held := self._next()):
+        while self._free > 0 and not self._is_stopping and (held := self._next()):
             self._begin(held)
+
+    @property
+    def _free(self) -> int:
+        """How many orders may begin: one that waits for a provider takes no worker, only a place among those in work.
+        A worker that pauses is taken.
+        """
+        here = self._running - self._load.outside_now + self._pausing
+        return min(self._workers_max - here, self._in_work_max - self._running)
 
     def _next(self) -> HeldOrder | None:
         while self._ready:
@@ -373,14 +383,21 @@ class Worker:
                 result = await self._processor.process(claim, order)
                 held.away = result.provider_away
                 if held.away:
-                    with self._load.outside():
-                        await asyncio.sleep(PROVIDER_AWAY_PAUSE_S)
+                    await self._pause()
         except DB_AWAY:
             return Result(due_in_s=DB_AWAY_PAUSE_S)
         except Exception:
             log.exception("order.processing_failed", reference=claim.reference)
             return Result(due_in_s=FAILED_PAUSE_S)
         return result
+
+    async def _pause(self) -> None:
+        self._pausing += 1
+        try:
+            with self._load.outside():
+                await asyncio.sleep(PROVIDER_AWAY_PAUSE_S)
+        finally:
+            self._pausing -= 1
 
     def _ended(self, held: HeldOrder, task: asyncio.Task[Result], *, inline: bool) -> None:
         held.task = None
@@ -428,7 +445,7 @@ class Worker:
 
     async def _beat(self) -> Any:
         begun_s = self._heartbeat.begin()
-        free = 0 if self._is_stopping else self._workers_max - self._running - self.waiting
+        free = 0 if self._is_stopping else self._free - self.waiting
         bound = {"owner": self.owner, "free": free, "takeover_s": self._tuning.takeover_s}
         async with self._store.db.connect() as connection:
             found = (await connection.execute(_BEAT, bound)).one()

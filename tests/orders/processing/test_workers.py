@@ -99,9 +99,8 @@ class Servers:
         heartbeat = Heartbeat(TAKEOVER_S, lambda: now_s[0])
         worker = Worker(
             store, cast(OrderProcessor, runs), Settings(postgres_url=self._postgres_url), load, heartbeat,
-            Tuning(takeover_s=TAKEOVER_S, **tuning),
+            Tuning(takeover_s=TAKEOVER_S, workers=workers, **tuning),
         )  # fmt: skip
-        worker._workers_max = workers
         self._stack.push_async_callback(worker.close)
         self._stack.callback(runs.go_on.set)
         return Process(store, worker, heartbeat, load, runs, now_s)
@@ -461,6 +460,58 @@ async def test_an_order_in_work_is_load_unless_a_provider_has_it(
     one.runs.go_on.set()
     await wait_until(lambda: not one.held)
     one.load.begin(within_s=WITHIN_S)
+
+
+def calling(one: Process) -> tuple[list[str], asyncio.Event]:
+    """From now on each run calls a provider first: for which orders so far, and the event with which it answers."""
+    called, answers, process = list[str](), asyncio.Event(), one.runs.process
+
+    class Client:
+        async def request(self, *_: Any, **__: Any) -> None:
+            await answers.wait()
+
+    provider = ProviderClient(cast(Any, Client()), one.load, one.heartbeat)
+
+    async def call_first(claim: Ownership, fresh: Order | None = None) -> Result:
+        called.append(claim.reference)
+        await provider.request("POST", "/", headers={}, timeout_s=1)
+        return await process(claim, fresh)
+
+    one.runs.process = call_first  # type: ignore[method-assign]
+    return called, answers
+
+
+async def test_an_order_that_waits_for_a_provider_takes_no_worker(servers: Servers) -> None:
+    """The next begins, the lowest number in line first; but none while those whose provider has answered take them."""
+    one = await servers.open(workers=1)
+    called, answers = calling(one)
+    for n in (2, 3, 1):
+        one.worker.wake(opened(f"A{n}"))
+    await wait_until(lambda: len(called) == 3)
+    assert called == ["A2", "A1", "A3"], "the worker was free when the first came"
+    answers.set()
+    await wait_until(lambda: one.load.outside_now == 0)
+    one.worker.wake(opened("A4"))
+    await asyncio.sleep(0)
+    assert one.worker.waiting == 1
+    one.runs.go_on.set()
+    await wait_until(lambda: not one.held)
+
+
+@pytest.mark.parametrize(("in_work_max", "files_max"), [(2, 1024), (4096, 5)])
+async def test_a_provider_that_hangs_does_not_take_all_memory_and_all_files(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, in_work_max: int, files_max: int
+) -> None:
+    monkeypatch.setattr(worker_module, "descriptors_max", lambda: files_max)
+    one = await servers.open(in_work_max=in_work_max)
+    _, answers = calling(one)
+    for n in range(4):
+        one.worker.wake(opened(f"A{n}"))
+    await wait_until(lambda: one.load.outside_now == 2)
+    assert (one.worker.waiting, len(one.worker.in_work())) == (2, 2)
+    one.runs.go_on.set()
+    answers.set()
+    await wait_until(lambda: not one.held)
 
 
 async def test_an_order_in_work_waits_for_nobody_and_one_without_a_worker_is_due(servers: Servers) -> None:
