@@ -365,7 +365,7 @@ OTHER_GUARDS = (
     ),
     Guard(
         "An event whose lower id commits later is not skipped",
-        "shared/messaging/relay.py", "                if row.is_decided:", "                if True:",
+        "shared/messaging/relay.py", "            if rows[0].is_decided:", "            if True:",
         "test_an_event_whose_lower_id_commits_later_is_not_skipped",
     ),
     Guard(
@@ -380,13 +380,23 @@ OTHER_GUARDS = (
         "test_one_relay_publishes_at_a_time",
     ),
     Guard(
+        "One relay serves all services of a process",
+        "shared/messaging/relay.py", "_relays.setdefault(self._database, Relay())", "Relay()",
+        "test_one_relay_serves_all_services_of_a_process_until_the_last_ends",
+    ),
+    Guard(
+        "A service without a free connection holds up no other's events",
+        "shared/messaging/relay.py", "(*self._outboxes[1:], *self._outboxes[:1])", "self._outboxes",
+        "test_a_service_whose_pool_has_no_connection_holds_up_no_other",
+    ),
+    Guard(
         "A batch that ends does not undo a move of the cursor",
         "shared/messaging/sql/move_cursor.sql", " WHERE c.id = CAST(:read AS bigint)", " WHERE CAST(:read AS bigint) >= 0",
         "test_the_end_of_a_batch_does_not_undo_a_move_of_the_cursor",
     ),
     Guard(
         "A cursor that is ahead of all events is set anew",
-        "shared/messaging/relay.py", "        if progress.cursor > progress.last:", "        if False:",
+        "shared/messaging/relay.py", "        if cursor > last:", "        if False:",
         "test_a_cursor_ahead_of_all_events_is_set_anew",
     ),
     Guard(
@@ -463,7 +473,7 @@ OTHER_GUARDS = (
     ),
     Guard(
         "A relay goes on looking while an event waits for another process",
-        "shared/messaging/relay.py", "return None if found else Quiet(QUIET_S)", "return Quiet(QUIET_S)",
+        "shared/messaging/relay.py", "return None if waiting else Quiet(QUIET_S)", "return Quiet(QUIET_S)",
         "test_a_relay_is_not_quiet_while_an_event_waits_for_another_process",
     ),
     Guard(

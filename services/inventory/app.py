@@ -29,7 +29,7 @@ from shared.concurrency.background import Loops
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.messaging.open_log import open_log
-from shared.messaging.relay import RELAY_S, Relay
+from shared.messaging.relay import Outbox
 from shared.postgres import engine as postgres_engine
 from shared.process import clock_offsets
 from shared.process.engine_gauges import REFRESH_S as ENGINES_S
@@ -82,7 +82,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                 app.state.warnings = state.redis_stock.clocks.warnings
                 with suppress(*postgres_engine.DB_AWAY):
                     await state.catalogue.refresh()  # so that the first request finds the events
-                _start(loops, state, Relay(db, event_log, "inventory"))
+                _start(loops, state, Outbox(db, event_log, "inventory", database=settings.postgres_url))
                 loops.every(LOAD_S, partial(app.state.load.publish, cache), name="inventory.load")
                 yield
                 for batcher in state.batchers.values():
@@ -110,8 +110,9 @@ def _authenticator(settings: Settings, tuning: Tuning, queue: QueueClient, users
     )  # fmt: skip
 
 
-def _start(loops: Loops, state: State, relay: Relay) -> None:
+def _start(loops: Loops, state: State, outbox: Outbox) -> None:
     tuning = state.tuning
+    loops.keep(outbox.run, name="inventory.outbox")
     opener = AllotmentOpener(state.db, state.redis_stock, state.catalogue)
     stock, db = state.redis_stock, state.autocommit_db
     read_clocks = partial(clock_offsets.read_clocks, stock.clocks, db, stock.redis)
@@ -127,7 +128,6 @@ def _start(loops: Loops, state: State, relay: Relay) -> None:
         (LiveHoldGauges(state.autocommit_db).refresh, 1000 * REFRESH_S, "gauges"),
         (read_engines, 1000 * ENGINES_S, "engine_gauges"),
         (state.oversell_refunds.run_once, 1000, "oversell_refunds"),
-        (relay.run, 1000 * RELAY_S, "relay"),
         (partial(delete_old_drift, state.db), 3_600_000, "drift_cleanup"),
     ):
         loops.every(interval_ms / 1000, run, name=f"inventory.{name}")

@@ -47,7 +47,7 @@ from shared.contracts.inventory import InventoryClient
 from shared.http.outgoing import NoDnsResolver, external_http_client
 from shared.messaging.log import EventLog
 from shared.messaging.open_log import open_log
-from shared.messaging.relay import RELAY_S, Relay
+from shared.messaging.relay import Outbox
 from shared.postgres import engine as postgres_engine
 from shared.postgres.settings import Waits
 from shared.process import clock_offsets
@@ -103,7 +103,8 @@ def create_app(
 def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
     """Starts the background work of this process."""
     settings, clocks = state.settings, state.store.clocks
-    loops.every(RELAY_S, Relay(state.db, event_log, "orders").run, name="orders.relay")
+    outbox = Outbox(state.db, event_log, "orders", database=settings.postgres_url)
+    loops.keep(outbox.run, name="orders.outbox")
     loops.every(REFRESH_S, state.background_share.refresh, name="orders.background_share")
     loops.keep(state.worker.listen, name="orders.listen")
     read_clocks = partial(clock_offsets.read_clocks, clocks, state.db, state.redis)

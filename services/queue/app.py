@@ -36,7 +36,7 @@ from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
 from shared.messaging.log import EventLog
 from shared.messaging.open_log import open_log
-from shared.messaging.relay import RELAY_S, Relay
+from shared.messaging.relay import Outbox
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.postgres import engine as postgres_engine
 from shared.process import clock_offsets
@@ -83,7 +83,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             with suppress(*postgres_engine.DB_AWAY):
                 await state.rooms.refresh()  # the first request must know in which order each line is called
             async with open_log(settings, client) as event_log, Loops("queue") as loops:
-                _start(loops, app.state.tuning, db, event_log, state)
+                _start(loops, settings, app.state.tuning, event_log, state)
                 yield
             await state.flows.close()
             await state.gatekeeper.drain()
@@ -134,8 +134,8 @@ def build(
     )  # fmt: skip
 
 
-def _start(loops: Loops, tuning: Tuning, db: postgres_engine.AsyncEngine, event_log: EventLog, state: State) -> None:
-    gatekeeper = state.gatekeeper
+def _start(loops: Loops, settings: Settings, tuning: Tuning, event_log: EventLog, state: State) -> None:
+    gatekeeper, db = state.gatekeeper, state.rooms.db
     purchases = Purchases(db, event_log, state.sessions)
     loops.every(tuning.tick_s, gatekeeper.tick_all, name="queue gatekeeper")
     read_clocks = partial(clock_offsets.read_clocks, state.line.clocks, db, state.line.redis)
@@ -153,5 +153,5 @@ def _start(loops: Loops, tuning: Tuning, db: postgres_engine.AsyncEngine, event_
     loops.keep(gatekeeper.stock_cache.listen, name="queue stock")
     loops.keep(state.control_loop.ceilings.load_cache.listen, name="queue load")
     loops.keep(purchases.read, name="queue purchases")
-    loops.every(RELAY_S, Relay(db, event_log, "queue").run, name="queue relay")
+    loops.keep(Outbox(db, event_log, "queue", database=settings.postgres_url).run, name="queue outbox")
     loops.every(LOAD_S, partial(Load("queue").publish, state.line.redis), name="queue presence")

@@ -45,11 +45,13 @@ def wake(service: str) -> None:
 
 
 class Loops:
-    """`async with Loops(service) as loops:` leaving the context stops every loop, the last started first."""
+    """`async with Loops(service) as loops:` leaving the context stops every loop, the last started first. What any of
+    several services writes wakes them.
+    """
 
-    def __init__(self, service: str = "", *, stop_deadline_s: float = 3.0) -> None:
+    def __init__(self, *services: str, stop_deadline_s: float = 3.0) -> None:
         self._tasks: list[asyncio.Task[None]] = []
-        self._service, self._stop_deadline_s = service, stop_deadline_s
+        self._services, self._stop_deadline_s = services, stop_deadline_s
 
     def every(self, interval_s: float, work: Work, *, name: str) -> None:
         """Runs `work` at once and then every `interval_s` seconds from start to start. When it returns `Quiet`, the
@@ -65,7 +67,8 @@ class Loops:
     async def _every(self, interval_s: float, work: Work, name: str) -> None:
         clock, woken = asyncio.get_running_loop().time, asyncio.Event()
         retry_s, quiet_s = RETRY_FIRST_S, interval_s
-        _wakes[self._service].add(woken)
+        for service in self._services:
+            _wakes[service].add(woken)
         try:
             while True:
                 woken.clear()
@@ -91,12 +94,17 @@ class Loops:
                     quiet_s = interval_s
                     await asyncio.sleep(_rest_of_interval_s(started_s + interval_s - clock(), interval_s))
         finally:
-            _wakes[self._service].discard(woken)
+            for service in self._services:
+                _wakes[service].discard(woken)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Stops every loop, the last started first."""
         for task in reversed(self._tasks):
             await stop([task], within_s=self._stop_deadline_s)
 

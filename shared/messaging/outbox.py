@@ -49,6 +49,14 @@ def outbox_statement(verb: str, schema: str) -> TextClause:
     return text(raw_statement(__package__, verb).format(schema=schema))
 
 
+@cache
+def outboxes_statement(verb: str, *schemas: str) -> TextClause:
+    """The statement of `sql/<verb>.sql` for all outboxes of these schemas, with the rows of `sql/<verb>_of_one.sql`."""
+    of_one = raw_statement(__package__, f"{verb}_of_one")
+    of_each = "\nUNION ALL ".join(of_one.format(schema=schema) for schema in schemas)
+    return text(raw_statement(__package__, verb).format(of_each=of_each))
+
+
 async def emit_events(connection: AsyncConnection, source: str, events: Sequence[Event]) -> None:
     """Writes all events of the caller's transaction as one row of its service's outbox, and wakes the service's loops:
     its relay waits for a transaction that has drawn an id, so this may be shortly before the commit.

@@ -1,5 +1,7 @@
--- The cursor, the last id that was drawn, and, if they differ, a transaction id that is taken after that id was read:
--- whatever drew an id up to it has a lower one.
-SELECT c.id AS cursor, s.last, CASE WHEN s.last <> c.id THEN CAST(pg_current_xact_id() AS text) END AS xid
-FROM (SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS last FROM {schema}.outbox_batch_id_seq) AS s,
-     (SELECT coalesce(max(id), 0) AS id FROM {schema}.outbox_cursor) AS c
+-- Of each outbox the cursor and the last id that was drawn; and, if they differ anywhere, a transaction id that is taken after
+-- all of them were read: whatever drew an id up to them has a lower one.
+WITH outbox AS MATERIALIZED (
+{of_each}
+), waiting AS MATERIALIZED (SELECT count(*) FILTER (WHERE last <> cursor) AS outboxes FROM outbox)
+SELECT o.source, o.cursor, o.last, CASE WHEN w.outboxes > 0 THEN CAST(pg_current_xact_id() AS text) END AS xid
+FROM waiting AS w CROSS JOIN outbox AS o

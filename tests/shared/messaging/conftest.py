@@ -99,6 +99,11 @@ async def environment(server: LogServer) -> AsyncIterator[LogEnvironment]:
 @pytest.fixture
 async def schema(own_database: str, postgres: AsyncEngine) -> str:
     """A schema of its own with an outbox."""
+    return await new_schema(postgres)
+
+
+async def new_schema(postgres: AsyncEngine) -> str:
+    """Another one."""
     name = f"outbox{next(sources)}"
     outbox_tables(tables := metadata(name))
     async with postgres.begin() as connection:

@@ -14,9 +14,10 @@ from onsale.local.engines import with_driver
 from shared.contracts.frames import Event
 from shared.messaging import jetstream, kafka
 from shared.messaging.log import START
-from shared.messaging.relay import Relay
+from shared.messaging.relay import Outbox
 from tests.shared.messaging import reader
 from tests.shared.messaging.conftest import SERVERS, LogEnvironment, emit, pending_events, versions
+from tests.shared.messaging.test_relay import Process
 from tests.support.wait import wait_until
 
 EVENTS = ("arena", "club", "hall")
@@ -122,7 +123,7 @@ async def test_events_emitted_while_the_log_is_down_follow_in_order(
     """Emitting stays as fast as before; the relay fails, keeps trying, and loses nothing."""
     monkeypatch.setattr(jetstream, "PUBLISH_S", 1.0)
     monkeypatch.setattr(kafka, "PUBLISH_S", 1.0)
-    relay, log = Relay(postgres, await environment.open(), schema), await environment.open()
+    relay, log = Process(Outbox(postgres, await environment.open(), schema)), await environment.open()
     environment.source = schema
 
     async def write(first: int, last: int) -> None:

@@ -6,11 +6,11 @@ import asyncpg
 import pytest
 
 from onsale.local.engines import with_driver
-from shared.messaging.relay import Relay
+from shared.messaging.relay import Outbox
 from shared.postgres.migrations import downgrade, upgrade
 from shared.postgres.schema_version import revisions
 from tests.shared.messaging.conftest import logged
-from tests.shared.messaging.test_relay import relay_all
+from tests.shared.messaging.test_relay import Process, relay_all
 
 pytestmark = pytest.mark.usefixtures("own_database")
 INSERT = """
@@ -58,12 +58,12 @@ async def test_unpublished_events_are_brought_along_in_their_order(
         if service == "orders":
             await connection.execute(WEBHOOK)
         await upgrade(postgres_url, service, AT[service])
-        await relay_all(Relay(postgres, log, service))
+        await relay_all(Process(Outbox(postgres, log, service)))
         assert await logged(log) == [3, 5, 6]
         kept = f"SELECT e -> 'version' FROM {service}.outbox_batch, jsonb_array_elements(events) AS e ORDER BY id"
         assert [int(row[0]) for row in await connection.fetch(kept)] == [2, 4, 3, 5, 6]
         await connection.execute(INSERT.format(service, "NULL"), "7")  # by a process of 0.1.0
-        await relay_all(Relay(postgres, log, service))
+        await relay_all(Process(Outbox(postgres, log, service)))
         assert await logged(log) == [3, 5, 6, 7]
         assert await connection.fetchval(f"SELECT count(*) FROM {service}.outbox WHERE published_at IS NULL") == 0
         if service == "orders":

@@ -2,28 +2,56 @@
 
 import asyncio
 import tracemalloc
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
+from redis.asyncio import Redis
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from shared.concurrency.background import Quiet
+from shared.concurrency.background import Loops, Quiet
 from shared.messaging import relay as relay_module
 from shared.messaging.log import START, LogUnavailable, PendingEvent
 from shared.messaging.outbox import emit_events
 from shared.messaging.redis_streams import RedisStreams
-from shared.messaging.relay import BYTES_MAX, QUIET_S, Relay
-from tests.shared.messaging.conftest import emit, event, logged
+from shared.messaging.relay import BYTES_MAX, QUIET_S, Outbox, Relay
+from shared.postgres.engine import connect
+from shared.postgres.settings import PostgresSettings, Waits
+from tests.shared.messaging.conftest import emit, event, logged, new_schema
 from tests.support.wait import wait_until
+
+IMPATIENT = Waits(pool_wait_s=0.1)
+
+
+class Process:
+    """The relay of a process with these outboxes, which a test moves."""
+
+    def __init__(self, *outboxes: Outbox) -> None:
+        self.outboxes, self._relay = outboxes, Relay(*outboxes)
+
+    async def look(self) -> Quiet | None:
+        """One look, and what each outbox publishes after it."""
+        found = await self._relay.run()
+        for outbox in self.outboxes:
+            await outbox.publish()
+        return found
+
+    async def relay(self) -> bool:
+        """Whether there were events that waited, whoever publishes them."""
+        return await self.look() is None
 
 
 @pytest.fixture
-def relay(postgres: AsyncEngine, log: RedisStreams, schema: str) -> Relay:
-    return Relay(postgres, log, schema)
+def outbox(postgres: AsyncEngine, log: RedisStreams, schema: str) -> Outbox:
+    return Outbox(postgres, log, schema)
+
+
+@pytest.fixture
+def relay(outbox: Outbox) -> Process:
+    return Process(outbox)
 
 
 async def execute(postgres: AsyncEngine, statement: str) -> None:
@@ -40,7 +68,7 @@ def cursor(postgres: AsyncEngine, schema: str):
     return fetch(postgres, f"SELECT coalesce(max(id), 0) FROM {schema}.outbox_cursor")
 
 
-async def relay_all(relay: Relay) -> None:
+async def relay_all(relay: Process) -> None:
     """Until nothing waits."""
 
     async def is_empty() -> bool:
@@ -153,9 +181,9 @@ async def test_a_batch_is_published_again_after_a_crash_before_the_cursor_moved(
     log = DyingLog(redis, length_max=1000)
     await emit(postgres, schema, 1, 2)
     with pytest.raises(LogUnavailable):
-        await relay_all(Relay(postgres, log, schema))
+        await relay_all(Process(Outbox(postgres, log, schema)))
     log.dies = False
-    await relay_all(Relay(postgres, log, schema))
+    await relay_all(Process(Outbox(postgres, log, schema)))
     assert await logged(log) == [1, 2, 1, 2]
 
 
@@ -173,7 +201,7 @@ class SlowLog(RedisStreams):
 
 
 async def test_one_relay_publishes_at_a_time(postgres, redis, log, schema, relay) -> None:
-    first = Relay(postgres, slow := SlowLog(redis), schema)
+    first = Process(Outbox(postgres, slow := SlowLog(redis), schema))
     await emit(postgres, schema, 1, 2)
     publishing = asyncio.create_task(relay_all(first))
     await slow.began.wait()
@@ -186,7 +214,7 @@ async def test_one_relay_publishes_at_a_time(postgres, redis, log, schema, relay
     assert await logged(log) == [1, 2, 3]
 
 
-async def _relay_for_ever(relay: Relay) -> None:
+async def _relay_for_ever(relay: Process) -> None:
     while True:
         await relay.relay()
 
@@ -196,7 +224,7 @@ async def _has_reached(postgres: AsyncEngine, schema: str, last: int) -> bool:
 
 
 async def test_two_processes_publish_every_event_once_between_them(postgres, log, schema, relay) -> None:
-    running = [asyncio.create_task(_relay_for_ever(one)) for one in (relay, Relay(postgres, log, schema))]
+    running = [asyncio.create_task(_relay_for_ever(one)) for one in (relay, Process(Outbox(postgres, log, schema)))]
     for number in range(60):
         await emit(postgres, schema, number)
     await wait_until(lambda: _has_reached(postgres, schema, 60))
@@ -211,7 +239,7 @@ async def test_the_lock_of_a_relay_that_fell_silent_is_free_after_a_while(
     postgres, redis, log, schema, relay, monkeypatch
 ) -> None:
     monkeypatch.setattr(relay_module, "LOCK_S", 0.2)
-    silent = Relay(postgres, slow := SlowLog(redis), schema)
+    silent = Process(Outbox(postgres, slow := SlowLog(redis), schema))
     await emit(postgres, schema, 1)
     publishing = asyncio.create_task(relay_all(silent))
     await slow.began.wait()
@@ -231,7 +259,7 @@ async def test_the_end_of_a_batch_does_not_undo_a_move_of_the_cursor(postgres, r
     await emit(postgres, schema, 1)
     await relay_all(relay)
     await emit(postgres, schema, 2)
-    publishing = asyncio.create_task(Relay(postgres, slow := SlowLog(redis), schema).relay())
+    publishing = asyncio.create_task(Process(Outbox(postgres, slow := SlowLog(redis), schema)).relay())
     await slow.began.wait()
     await execute(postgres, f"UPDATE {schema}.outbox_cursor SET id = 0")
     slow.go_on.set()
@@ -260,7 +288,7 @@ async def test_events_that_wait_need_little_memory(postgres, redis, schema) -> N
     )
     log = Counting(redis, length_max=1)
     tracemalloc.start()
-    await relay_all(Relay(postgres, log, schema))
+    await relay_all(Process(Outbox(postgres, log, schema)))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert log.count == 50_000
@@ -297,7 +325,7 @@ async def test_a_cursor_ahead_of_all_events_is_set_anew(postgres, log, schema, r
     assert await logged(log) == [1, 2]
 
 
-async def test_old_published_batches_are_deleted_and_others_kept(postgres, log, schema, relay) -> None:
+async def test_old_published_batches_are_deleted_and_others_kept(postgres, schema, outbox, relay) -> None:
     def kept() -> Coroutine[Any, Any, int]:
         return fetch(postgres, f"SELECT array_length(array_agg(id), 1) FROM {schema}.outbox_batch")
 
@@ -307,34 +335,127 @@ async def test_old_published_batches_are_deleted_and_others_kept(postgres, log, 
     await execute(
         postgres, f"UPDATE {schema}.outbox_batch SET written_at = now() - interval '25 hours' WHERE id IN (1, 2)"
     )
-    assert await relay.delete_old() == 0, "what was published just now may still be lost"
+    assert await outbox.delete_old() == 0, "what was published just now may still be lost"
     await emit(postgres, schema, 5)
-    assert await relay.delete_old() == 2
+    assert await outbox.delete_old() == 2
     assert await kept() == 3
     await execute(postgres, f"UPDATE {schema}.outbox_batch SET written_at = now() - interval '25 hours'")
-    await relay.delete_old()
+    await outbox.delete_old()
     assert await kept() == 1, "what was not published yet"
 
 
 async def test_an_event_wakes_the_loops_of_its_service(postgres, log, schema, relay, woken) -> None:
-    assert await relay.run() == Quiet(QUIET_S)
+    assert await relay.look() == Quiet(QUIET_S)
     async with postgres.begin() as connection:
         await emit_events(connection, schema, [])
         assert not woken
         await emit_events(connection, schema, [event(1)])
         assert woken == [schema]
-        assert await relay.run() is None, "it waits for the transaction that has drawn an id"
-    assert await relay.run() is None
+        assert await relay.look() is None, "it waits for the transaction that has drawn an id"
+    assert await relay.look() is None
     assert await logged(log) == [1]
-    assert await relay.run() == Quiet(QUIET_S)
+    assert await relay.look() == Quiet(QUIET_S)
 
 
 async def test_a_relay_is_not_quiet_while_an_event_waits_for_another_process(postgres, redis, schema, relay) -> None:
-    first = Relay(postgres, slow := SlowLog(redis), schema)
-    assert await relay.run() == Quiet(QUIET_S)
+    first = Process(Outbox(postgres, slow := SlowLog(redis), schema))
+    assert await relay.look() == Quiet(QUIET_S)
     await emit(postgres, schema, 1)
     publishing = asyncio.create_task(relay_all(first))
     await slow.began.wait()
-    assert await relay.run() is None
+    assert await relay.look() is None
     slow.go_on.set()
     await publishing
+
+
+class Services:
+    """Services of a process with an outbox each, in one database."""
+
+    def __init__(self, postgres: AsyncEngine, redis: Redis, schemas: Sequence[str]) -> None:
+        self._postgres, self._redis, self.schemas = postgres, redis, schemas
+        self.loops: dict[str, Loops] = {}
+
+    async def start(self, schema: str, log: RedisStreams | None = None, db: AsyncEngine | None = None) -> None:
+        log = log or RedisStreams(self._redis, length_max=1000)
+        self.loops[schema] = loops = Loops(schema)
+        outbox = Outbox(db or self._postgres, log, schema, database=str(self.schemas))
+        loops.keep(outbox.run, name=f"{schema}.outbox")
+
+    async def emit(self, *numbers: int) -> None:
+        """The same event of each."""
+        for schema in self.schemas:
+            await emit(self._postgres, schema, *numbers)
+
+    async def have_published(self, schema: str, last: int) -> None:
+        await wait_until(lambda: _has_reached(self._postgres, schema, last))
+
+
+@pytest.fixture
+async def services(postgres: AsyncEngine, redis: Redis, schema: str) -> AsyncIterator[Services]:
+    opened = Services(postgres, redis, [schema, await new_schema(postgres), await new_schema(postgres)])
+    yield opened
+    for loops in opened.loops.values():
+        await loops.stop()
+
+
+def relays() -> int:
+    return sum(task.get_name() == "relay" for task in asyncio.all_tasks())
+
+
+async def test_one_relay_serves_all_services_of_a_process_until_the_last_ends(services: Services, log) -> None:
+    """Also when the service ends over whose pool it looks."""
+    for schema in services.schemas:
+        await services.start(schema)
+    await services.emit(1)
+    for schema in services.schemas:
+        await services.have_published(schema, 1)
+    assert relays() == 1
+    assert await logged(log) == [1, 1, 1]
+    first, *others = services.schemas
+    await services.loops[first].stop()
+    await services.emit(2)
+    for schema in others:
+        await services.have_published(schema, 2)
+    assert await logged(log) == [1, 1, 1, 2, 2]
+    for schema in others:
+        await services.loops[schema].stop()
+    assert relays() == 0
+
+
+class RefusingLog(RedisStreams):
+    """Refuses all events."""
+
+    def __init__(self, redis: Redis) -> None:
+        super().__init__(redis, length_max=1000)
+
+    async def publish(self, source: str, batch: Sequence[PendingEvent]) -> None:
+        raise LogUnavailable(source)
+
+
+@pytest.mark.parametrize("broken", [RefusingLog, SlowLog])
+async def test_a_service_whose_events_the_log_does_not_take_holds_up_no_other(
+    services: Services, redis: Redis, broken: type[RefusingLog | SlowLog]
+) -> None:
+    first, *others = services.schemas
+    await services.start(first, broken(redis))
+    for schema in others:
+        await services.start(schema)
+    for number in (1, 2, 3):
+        await services.emit(number)
+        for schema in others:
+            await services.have_published(schema, number)
+    assert await cursor(services._postgres, first) == 0
+
+
+async def test_a_service_whose_pool_has_no_connection_holds_up_no_other(services: Services, postgres_url: str) -> None:
+    first, *others = services.schemas
+    full = connect(PostgresSettings(postgres_url=postgres_url, postgres_pool_max=1), name="queue", waits=IMPATIENT)
+    async with full.connect():
+        await services.start(first, db=full)
+        for schema in others:
+            await services.start(schema)
+        await services.emit(1)
+        for schema in others:
+            await services.have_published(schema, 1)
+        await services.loops.pop(first).stop()
+    await full.dispose()

@@ -4,11 +4,11 @@ import pytest
 
 from shared.messaging import republish
 from shared.messaging.redis_streams import log_stream
-from shared.messaging.relay import Relay
+from shared.messaging.relay import Outbox
 from shared.messaging.republish import Republisher
 from shared.redis.client import identity
 from tests.shared.messaging.conftest import emit, logged
-from tests.shared.messaging.test_relay import execute, relay_all
+from tests.shared.messaging.test_relay import Process, execute, relay_all
 
 
 def mark(stream: str, schema: str) -> str:
@@ -17,12 +17,12 @@ def mark(stream: str, schema: str) -> str:
 
 
 @pytest.fixture
-def relay(postgres, log, schema) -> Relay:
-    return Relay(postgres, log, schema)
+def relay(postgres, log, schema) -> Process:
+    return Process(Outbox(postgres, log, schema))
 
 
 @pytest.fixture
-async def republisher(relay: Relay, postgres, redis, schema) -> Republisher:
+async def republisher(relay: Process, postgres, redis, schema) -> Republisher:
     """A republisher of a Redis that has all published events: one is of two hours ago."""
     for stream in republish.NAMES:
         await redis.set(mark(stream, schema), (await identity(redis, stream)).text())
@@ -41,7 +41,7 @@ async def test_nothing_is_published_again_while_redis_stays_the_same(republisher
 
 @pytest.mark.parametrize("lost", ["everything", "the last of it"])
 async def test_another_redis_gets_the_events_again(
-    republisher: Republisher, relay: Relay, redis, log, schema, lost: str
+    republisher: Republisher, relay: Process, redis, log, schema, lost: str
 ) -> None:
     arena_mark = mark(log_stream("arena"), schema)
     await redis.flushall()
@@ -55,7 +55,7 @@ async def test_another_redis_gets_the_events_again(
 
 
 async def test_a_process_that_switches_later_publishes_its_last_seconds_again(
-    republisher: Republisher, relay: Relay, redis, log
+    republisher: Republisher, relay: Process, redis, log
 ) -> None:
     """Another was first to notice, and this one went on to write to the old Redis."""
     assert not await republisher.check()
@@ -68,7 +68,7 @@ async def test_a_process_that_switches_later_publishes_its_last_seconds_again(
 
 
 async def test_the_hour_is_counted_back_from_what_was_published_last(
-    republisher: Republisher, relay: Relay, postgres, redis, log, schema
+    republisher: Republisher, relay: Process, postgres, redis, log, schema
 ) -> None:
     """The log was away, and what it got afterwards was written long before."""
     await execute(postgres, f"UPDATE {schema}.outbox_batch SET written_at = written_at - interval '5 hours'")
