@@ -12,7 +12,6 @@ from services.orders.problems import AmountNotPayable, PromoCodeNotValid, Unknow
 from services.orders.requests.refund import refund_oversold
 from services.orders.state import State
 from services.orders.store.payment_status import payment_statuses
-from services.orders.store.store import read_many
 from shared.contracts.orders import (
     CheckoutFacts,
     OrdersAnswer,
@@ -45,7 +44,7 @@ async def payments(state: State, question: PaymentsQuestion) -> PaymentsAnswer:
 async def read(state: State, question: OrdersQuestion) -> OrdersAnswer:
     orders = {r: order for r in question.references if (order := state.worker.known(r))}
     if unknown := [r for r in question.references if r not in orders]:
-        orders |= await read_many(state.store.db, unknown)
+        orders |= await state.store.read_all(unknown)
     return OrdersAnswer(orders=[order_frame(orders[r]) if r in orders else None for r in question.references])
 
 

@@ -26,7 +26,6 @@ from services.orders.problems import UnknownOrder
 from services.orders.requests.payment import extend_payment, request_cancel, retry_payment
 from services.orders.state import State
 from services.orders.store.search import references_of
-from services.orders.store.store import read_many
 from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.contracts.fields import EVENT_ID_PATTERN
 from shared.contracts.orders import OrderView, ProviderAnswer, QuoteAnswer
@@ -196,7 +195,7 @@ async def list_orders(request: Request) -> Answer:
         references = await references_of(
             state.store.db, customers, by_cookie, page=query.page, page_size=query.page_size
         )
-    found = await read_many(state.store.db, references)
+    found = await state.store.read_all(references)
     orders = [order_view(found[reference]) for reference in references if reference in found]
     return compressed(request.fields, json_answer({"page": query.page, "page_size": query.page_size, "orders": orders}))
 

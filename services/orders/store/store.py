@@ -127,6 +127,11 @@ class OrderStore(GroupCommits):
         self.save: Callable[[OrderUpdate], Awaitable[Written]]
         self.save = self.grouped("orders-save", partial(save, self.db), rests=True)
 
+    async def read_all(self, references: Sequence[str]) -> dict[str, Order]:
+        """Reads orders at once, by reference; unknown references and tombstones are left out."""
+        found = await read_many(self.db, references)
+        return {reference: self._on_slowest_clock(order) for reference, order in found.items()}
+
     async def read_claimed(self, claim: Ownership) -> Order:
         """The order of this claim. Raises `OrderLost`."""
         row = await self._read_claimed(claim.reference)
@@ -147,7 +152,7 @@ class OrderStore(GroupCommits):
             async with self._transactions.connect() as connection, connection.begin() as transaction:
                 woken = await wake_in(connection, [reference], owner=self.owner, sync=sync, take=take)
                 order = (await read_in(connection, [reference]))[reference]
-                update = await decide(connection, order)
+                update = await decide(connection, self._on_slowest_clock(order))
                 if update is None:
                     await transaction.rollback()
                     return None
@@ -198,8 +203,8 @@ class OrderStore(GroupCommits):
         ]
 
     async def _read(self, references: list[str]) -> Sequence[Order | None]:
-        found = await read_many(self.db, list(dict.fromkeys(references)))
-        return [self._on_slowest_clock(found[reference]) if reference in found else None for reference in references]
+        found = await self.read_all(list(dict.fromkeys(references)))
+        return [found.get(reference) for reference in references]
 
     async def _read_rows(self, references: list[str]) -> Sequence[Row | None]:
         async with self.db.connect() as connection:
