@@ -169,6 +169,6 @@ def problem_answer(scope: Scope, problem: Problem, request_id: str | None = None
 
 def allowed_methods(app: FastAPI, scope: Scope) -> Field:
     """The header field with the methods that this path supports."""
-    asked = [(method, {**scope, "path_params": {}, "method": method}) for method in METHODS]
-    taken = [method for method, one in asked if any(row.matches(one)[0] is Match.FULL for row in app.routes)]
+    tried = [(method, {**scope, "path_params": {}, "method": method}) for method in METHODS]
+    taken = [method for method, one in tried if any(row.matches(one)[0] is Match.FULL for row in app.routes)]
     return b"allow", ", ".join(["GET", "HEAD", *taken[1:]] if taken[:1] == ["GET"] else taken).encode()
