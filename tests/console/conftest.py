@@ -19,7 +19,7 @@ from shared.contracts.queue import JoinBatch, JoinRequest
 from shared.security.auth import AdminKeys
 from shared.web.app import public
 from tests.console.admin import EVENT, FANS, FILE, Admin
-from tests.support.parted import parted
+from tests.support.running.apps import parted
 from tests.support.running.services import Neighbours
 from tests.support.running.serving import serving
 

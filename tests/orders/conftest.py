@@ -39,10 +39,9 @@ from tests.orders.mailbox import Mailbox
 from tests.orders.manual_orders import ManualShop, open_manual_shop
 from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, VIEWER_SECRET, Shop
 from tests.support.neighbours import Connections
-from tests.support.parted import parted
 from tests.support.providers.stripe_double import WEBHOOK_SECRET, StripeDouble
 from tests.support.providers.stripe_endpoints import SECRET_KEY, StripeEndpoints
-from tests.support.running.apps import borrowed_app
+from tests.support.running.apps import borrowed_app, parted
 from tests.support.running.serving import serving
 
 SANDBOX_QUICK: dict[str, Any] = {

@@ -40,8 +40,7 @@ from tests.orders.inventory import EVENT, open_inventory
 from tests.orders.inventory import URL as INVENTORY_URL
 from tests.orders.shop import ADMIN_SECRET, VIEWER_SECRET, Shop
 from tests.support.neighbours import Connections
-from tests.support.parted import parted
-from tests.support.running.apps import borrowed_app
+from tests.support.running.apps import borrowed_app, parted
 
 TAKEOVER_S, RETRY_MAX_S, PAY_TTL_S = 5.0, 4.0, 600
 SETTINGS: dict[str, Any] = {

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared.postgres import engine as postgres_engine
 from shared.postgres.settings import PostgresSettings, Waits
-from tests.support.running.bare_service import bare_service, fan_of_service
+from tests.support.bare_service import bare_service, fan_of_service
 
 pytestmark = pytest.mark.usefixtures("own_database")
 

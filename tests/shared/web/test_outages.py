@@ -17,8 +17,8 @@ from shared.postgres.engine import AsyncEngine, fenced
 from shared.postgres.settings import PostgresSettings
 from shared.redis.client import REDIS_AWAY, Redis, RedisUnable, connect
 from shared.runtime.logging import json_lines
+from tests.support.bare_service import bare_service, fan_of_service
 from tests.support.engines.engines import run_in_thread
-from tests.support.running.bare_service import bare_service, fan_of_service
 
 pytestmark = pytest.mark.usefixtures("own_database")
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, StringConstraints, create_model
 from shared.contracts.fields import WANTED, Body, Email, PlainText, refusal
 from shared.errors.problems import InvalidRequest
 from shared.web.request import parse_model
-from tests.support.running.bare_service import bare_service, fan_of_service
+from tests.support.bare_service import bare_service, fan_of_service
 
 WRONG = ("\x00", " ", "é", "?")
 PYDANTICS = re.compile(r"Input should|String should|Value error|Field required|Extra inputs|match pattern")

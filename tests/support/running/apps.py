@@ -3,8 +3,10 @@
 What a test leaves behind is in the state that the lifespan opens, and goes with it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any, TypeVar
 
 from fastapi import FastAPI
 from pydantic import SecretStr
@@ -12,6 +14,7 @@ from pydantic import SecretStr
 from shared.process.settings import ServiceSettings
 from shared.security.auth import WrongKeys
 
+T = TypeVar("T")
 KEPT_MAX = 8
 _kept: dict[str, FastAPI] = {}
 
@@ -37,3 +40,9 @@ def _values(settings: ServiceSettings) -> str:
     """All values, the secret ones too."""
     values = [value.get_secret_value() if isinstance(value, SecretStr) else value for _, value in settings]
     return f"{values!r} {settings.admin_keys.hashed()}"
+
+
+def parted(tuning: type[T], given: Mapping[str, Any]) -> tuple[T, dict[str, Any]]:
+    """The tuning with those of the given fields that are its own, and the others, which are settings."""
+    own = {field.name for field in fields(tuning)}  # type: ignore[arg-type]
+    return tuning(**{n: v for n, v in given.items() if n in own}), {n: v for n, v in given.items() if n not in own}
