@@ -184,6 +184,15 @@ async def primaries(redis: Redis) -> list[Redis]:
     return list(await redis.slot_map.primaries()) if isinstance(redis, Cluster) else [redis]
 
 
+async def subscribed_channels(redis: Redis, channels: Sequence[str]) -> set[str]:
+    """Those of these channels that somebody is subscribed to by name. On a cluster, whose processes know only their own
+    subscribers, it is all.
+    """
+    if isinstance(redis, Cluster):
+        return set(channels)
+    return {channel.decode() for channel, subscribers in await redis.pubsub_numsub(*channels) if subscribers}
+
+
 # -- the primary that sentinels name -----------------------------------------------------------------------------------
 
 

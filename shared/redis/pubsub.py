@@ -5,7 +5,7 @@ subscription: the subscriber starts again, and knows that it may have missed mes
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Self
 
 from shared.concurrency.tasks import stop
@@ -149,15 +149,6 @@ class ClusterSubscription:
 def open_subscription(redis: Redis) -> Subscription | ClusterSubscription:
     """An async context; it receives nothing before the first `subscribe`."""
     return ClusterSubscription(redis) if isinstance(redis, Cluster) else Subscription(redis)
-
-
-async def subscribed_channels(redis: Redis, channels: Sequence[str]) -> set[str]:
-    """Those of these channels that somebody is subscribed to by name. On a cluster, whose processes know only their own
-    subscribers, it is all.
-    """
-    if isinstance(redis, Cluster):
-        return set(channels)
-    return {channel.decode() for channel, subscribers in await redis.pubsub_numsub(*channels) if subscribers}
 
 
 async def listen(

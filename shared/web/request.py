@@ -129,16 +129,15 @@ class Request:
         """`receive` that raises `BodyTooLarge` past the limit, told by the head or found while reading."""
         most, taken = limit or self.body_max_bytes, 0
         declared = self.fields.get(b"content-length", b"0")
-        problem = BodyTooLarge(f"{what} may have at most {most} bytes.")
 
         async def counted() -> Message:
             nonlocal taken
-            if not declared.isdigit() or int(declared) > most:
-                raise problem
-            message = await self.receive()
-            taken += len(message.get("body", b""))
-            if taken > most:
-                raise problem
+            message: Message = {}
+            if declared.isdigit() and int(declared) <= most:
+                message = await self.receive()
+                taken += len(message.get("body", b""))
+            if not message or taken > most:
+                raise BodyTooLarge(f"{what} may have at most {most} bytes.")
             return message
 
         return counted

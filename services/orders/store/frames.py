@@ -14,8 +14,7 @@ from services.orders.model.order import Order
 from services.orders.model.view import order_frame
 from shared.concurrency.coalescing import GroupCommits
 from shared.contracts.frames import order_channel
-from shared.redis.client import Redis
-from shared.redis.pubsub import subscribed_channels
+from shared.redis.client import Redis, subscribed_channels
 
 BATCH_MAX, WAITING_MAX = 200, 5000
 

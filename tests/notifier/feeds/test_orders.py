@@ -10,7 +10,7 @@ from services.orders.state import State
 from services.orders.store import frames
 from shared.contracts.frames import order_channel
 from shared.contracts.orders import OrdersAnswer
-from shared.redis.pubsub import subscribed_channels
+from shared.redis.client import subscribed_channels
 from tests.notifier.client import SseClient
 from tests.notifier.conftest import Notifier, Start
 from tests.notifier.frames import REFERENCE, order_frame
