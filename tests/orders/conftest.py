@@ -33,6 +33,7 @@ from shared.http.outgoing import ExternalResponse
 from shared.security.auth import AdminKeys
 from shared.security.tokens import b64, development_keys
 from shared.web.app import public
+from shared.web.listener import ServiceListener
 from tests.orders.inventory import URL as INVENTORY_URL
 from tests.orders.inventory import Inventory, open_inventory
 from tests.orders.mailbox import Mailbox
@@ -88,7 +89,7 @@ class Environment:
     sandbox: httpx.AsyncClient
     stripe_url: str
     stripe: StripeEndpoints
-    webhook_receivers: list[FastAPI] = field(default_factory=list)
+    webhook_receivers: list[ServiceListener] = field(default_factory=list)
 
     async def clear(self) -> None:
         """Removes all charges and webhook receivers."""
@@ -106,8 +107,7 @@ async def environment() -> AsyncIterator[Environment]:
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
             if not opened.webhook_receivers:
                 return httpx.Response(503)
-            app = public(opened.webhook_receivers[-1])
-            return await httpx.ASGITransport(app=app).handle_async_request(request)
+            return await httpx.ASGITransport(app=opened.webhook_receivers[-1]).handle_async_request(request)
 
     class WebhookClient:
         async def request(
@@ -187,7 +187,7 @@ class OrdersProcesses:
         else:
             app = create_app(settings, tuning, failpoint=failpoint)
         if webhooks:
-            self._environment.webhook_receivers.append(app)
+            self._environment.webhook_receivers.append(public(app))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(rpc, "client", self._connections)
             patch.setattr(orders_app, "Loops", self._loops)
