@@ -154,6 +154,7 @@ CASES = {
     "redis_stock.push.VERSION": Case(1),
     "redis_stock.push.SECTIONS": Case(2, **GA),
     "sql/live_reservations": Case(BATCH),
+    "sql/revoke_passes": Case(BATCH, jtis=[f"1-0-{n}-1" for n in range(BATCH)], expire_at_ms=[10**13] * BATCH),
     "reservations.sessions.RAISE_MIN_PASS_EPOCH": Case(1),
     "sql/allotted_by_section": Case(every),
     "sql/revenue_by_section": Case(every),

@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Row, text
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory import tables
 from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.redis_stock.client import RedisStock, Revocation
 from services.inventory.reservations.expiry import cancel_holds
@@ -23,7 +21,7 @@ from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock import now_ms
 from shared.security.limits import Buckets
 
-LIVE_RESERVATIONS = statement(__package__, "live_reservations")
+LIVE_RESERVATIONS, REVOKE_PASSES = statement(__package__, "live_reservations"), statement(__package__, "revoke_passes")
 RAISE_MIN_PASS_EPOCH = text(
     "UPDATE inventory.event SET min_pass_epoch = greatest(min_pass_epoch, :epoch), version = version + 1 "
     "WHERE event_id = :event_id RETURNING min_pass_epoch"
@@ -36,6 +34,7 @@ class SessionStock:
     def __init__(self, db: AsyncEngine, redis_stock: RedisStock, catalogue: EventCache, given_back: Buckets) -> None:
         self._db, self._redis_stock, self._catalogue = db, redis_stock, catalogue
         self._given_back = given_back
+        self._single = db.execution_options(isolation_level="AUTOCOMMIT")
 
     async def end(self, question: EndSessions) -> list[SessionEnd]:
         """One result per session, in order."""
@@ -65,7 +64,7 @@ class SessionStock:
     async def _live(self, event_id: str, holders: Sequence[str]) -> dict[str, list[Row[Any]]]:
         """Live reservations by holder, their deadline with grace in ms, from PostgreSQL."""
         found: dict[str, list[Row[Any]]] = {}
-        async with self._db.connect() as connection:
+        async with self._single.connect() as connection:
             for row in await connection.execute(LIVE_RESERVATIONS, {"event_id": event_id, "holders": list(holders)}):
                 found.setdefault(row.holder, []).append(row)
         return found
@@ -80,9 +79,10 @@ class SessionStock:
             outcomes = [Revocation("not-ready")] * len(sessions)
         revoked = [p for p, revocation in zip(passes, outcomes, strict=True) if revocation.outcome != "live"]
         if revoked:
-            rows = [{"event_id": event_id, "jti": jti, "expires_at_ms": at_ms} for jti, _, at_ms in sorted(revoked)]
-            async with self._db.begin() as connection:
-                await connection.execute(insert(tables.revoked_pass).on_conflict_do_nothing(), rows)
+            jtis, _, expire_at_ms = map(list, zip(*revoked, strict=True))
+            written = {"event_id": event_id, "jtis": jtis, "expire_at_ms": expire_at_ms}
+            async with self._single.connect() as connection:
+                await connection.execute(REVOKE_PASSES, written)
         return [
             SessionEnd(outcome="until", until_ms=until_ms) if outcome == "live" else SessionEnd(outcome="gone")
             for outcome, until_ms in outcomes

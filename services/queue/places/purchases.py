@@ -43,6 +43,7 @@ class Purchases:
 
     def __init__(self, db: AsyncEngine, event_log: EventLog, sessions: SessionEnder) -> None:
         self._db, self._log, self._sessions = db, event_log, sessions
+        self._single = db.execution_options(isolation_level="AUTOCOMMIT")
         self._offsets: dict[str, str] = {}
         self._unsaved_offsets: dict[str, str] = {}
         self._save_at_s = 0.0
@@ -70,7 +71,7 @@ class Purchases:
         """The live places of those who bought."""
         found: Bought = defaultdict(dict)
         if purchases:
-            async with self._db.connect() as connection:
+            async with self._single.connect() as connection:
                 for event_id, epoch, *columns in await connection.execute(FIND_BOUGHT, _columns(purchases)):
                     row = PlaceRow(*columns)
                     found[event_id, epoch][row.place_id] = row
