@@ -31,6 +31,7 @@ CALLED, LOST, OVER = {"ready", "admitted"}, {"completed", "expired", "left"}, {"
 ENDED = {"confirmed", "cancelled", "expired", "review", "refunded", "partially_refunded"}
 FOREVER_S = float("inf")
 FIRST_READ_S = 4.0
+ORDER_GROWTH = 1.25  # of the pause between two looks at an order, which nearly always is settled at the first
 HOLDS_MAX, NOT_WRITTEN = 3, "hold-expired"
 
 
@@ -254,7 +255,7 @@ class Fan:
     async def _pause_before_order(self, seconds: float) -> float:
         """Waits before the order is asked about again; the next such pause."""
         await asyncio.sleep(seconds * random.uniform(0.7, 1.3))  # noqa: S311 - spreads requests
-        return min(self.pace.order_max_s, seconds * 1.4)
+        return min(self.pace.order_max_s, seconds * ORDER_GROWTH)
 
 
 def is_over(place: StatusAnswer) -> bool:

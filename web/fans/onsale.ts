@@ -304,7 +304,7 @@ export class Fan extends Place {
 
   /** The order once it is no longer pending; one that waits on the provider's page (`attempt.checkout_url`) goes on pending. */
   async settled(order: OrderAccepted, changed: (now: OrderView) => void = () => {}): Promise<OrderView> {
-    for (let waitS = 0.3; ; waitS = Math.min(3, waitS * 1.4)) {
+    for (let waitS = 0.3; ; waitS = Math.min(3, waitS * 1.25)) {
       const now = await this.client.ask<OrderView>("GET", `/orders/${order.reference}`, { bearer: order.order_token, patience: 9 });
       changed(now);
       if (now.status !== "pending") return now;

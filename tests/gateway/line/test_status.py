@@ -91,7 +91,8 @@ async def test_poll_intervals_are_spread_and_shorter_than_the_liveness_window(pu
     await publish_frame(new_frame(tail=0))
     line = state.line_cache.cached("show")
     waits = [line.poll_after_ms(line.estimated_wait_s(seq), seq) for seq in range(1, 20_000)]
-    assert min(waits) == 2000
+    assert min(waits) in range(600, 751), "who is called within a second hears of it within a second"
+    assert min(waits[30:]) >= 2000, "three seconds of calls: a position moves no faster for the eye"
     assert max(waits) == 10_000
     assert len(set(waits[-200:])) > 30, "fans far behind do not poll at the same time"
     assert waits[10] < waits[150], "a longer wait has a longer interval"
