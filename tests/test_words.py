@@ -17,7 +17,7 @@ SCRIPTS = sorted(Path("web/fans").rglob("*.js"))
 TEMPLATES = sorted(Path("services/gateway/pages/templates").glob("*.html"))
 REFERENCE = {"problem.html", "problems.html"}  # the reference of the API is in English
 PAPERS = [
-    *Path("services/orders/mail").glob("templates.py"), *Path("services/orders/tickets").glob("[lps]*.py"),
+    *Path("services/orders/mail").glob("compose.py"), *Path("services/orders/tickets").glob("[lps]*.py"),
     Path("services/orders/api/reminders.py"), Path("shared/web/pages/problem_page.py"),
 ]  # fmt: skip
 USERS = [*SCRIPTS, *TEMPLATES, *chain.from_iterable(

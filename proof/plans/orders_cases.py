@@ -24,12 +24,6 @@ VALUES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _days() -> dict[str, Any]:
-    """Thirty days in the middle of the sale."""
-    starts = [NOW - timedelta(days=n + 1) for n in range(30)]
-    return {"days": [str(at) for at in starts], "starts": starts, "ends": [at + timedelta(days=1) for at in starts]}
-
-
 def _drafts() -> str:
     ticket = {"section_id": "S", "unit_price_minor": 5000, "paid_minor": 5000, "tickets": [{"id": "t"}]}
     order = {
@@ -103,7 +97,7 @@ CASES = {
     "sql/flow": Case(every, seconds=300, reasons_max=20),
     "sql/flow_history": Case(every, start=NOW - timedelta(days=1), step_s=600, steps=240),
     "sql/send_again": Case(1, address="M1@x", in_unicode="M1@x", statuses=["confirmed"]),
-    "sql/settlement": Case(every, **_days()),
+    "sql/settlement": Case(every, tz="Europe/Berlin", start=NOW - timedelta(days=30), stop=NOW),
     "sql/find_next_orders": Case(BATCH, is_rare=True),
     "sql/store_webhooks": Case(
         BATCH, providers=["sandbox"] * BATCH, webhook_ids=NEW, kinds=["k"] * BATCH,

@@ -7,12 +7,11 @@ from functools import partial
 from fastapi import FastAPI
 
 from services.orders import internal
-from services.orders.admin import events, orders, reports, webhooks
+from services.orders.admin import events, orders, webhooks
 from services.orders.api import orders as api_orders
 from services.orders.api import reminders as api_reminders
 from services.orders.api import tickets as api_tickets
 from services.orders.api.forms import FORMS
-from services.orders.api.payment_webhooks import PAYMENT_WEBHOOKS
 from services.orders.auth import CustomerAuthenticator
 from services.orders.checkout.background_share import REFRESH_S, BackgroundShare
 from services.orders.checkout.checkout import Checkout, OrderWriter
@@ -20,7 +19,7 @@ from services.orders.checks import own_checks
 from services.orders.mail import reminders, smtp
 from services.orders.mail.addresses import check_address
 from services.orders.mail.compose import MailComposer
-from services.orders.mail.dispatcher import MailDispatcher
+from services.orders.mail.dispatcher import MailDispatcher, RecipientLimits
 from services.orders.mail.smtp import MailServer
 from services.orders.mail_settings import server_of
 from services.orders.pricing.quote import PriceRulesCache, Quoter
@@ -36,13 +35,13 @@ from services.orders.store.webhook_inbox import WebhookInbox
 from services.orders.tickets.pdf import PdfRenderer
 from services.orders.tickets.show import ShowCache
 from services.orders.tuning import DEFAULTS, Tuning
-from services.orders.webhooks.dispatcher import Sender, SsrfGuard, WebhookDispatcher
+from services.orders.webhooks.dispatcher import Sender, WebhookDispatcher
 from services.orders.worker import comparison
 from services.orders.worker.processor import OrderProcessor
 from services.orders.worker.worker import Heartbeat, ProviderClient, Worker
 from shared import rpc
 from shared.checks.endpoint import Databases
-from shared.concurrency.background import Loops
+from shared.concurrency.background import Loops, Work
 from shared.contracts.inventory import InventoryClient
 from shared.http.outgoing import NoDnsResolver, external_http_client
 from shared.messaging.log import EventLog
@@ -58,7 +57,7 @@ from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
 from shared.rpc import ServiceClient
 from shared.runtime.clock import Clocks
-from shared.security.limits import AddressGuessLimiter, Buckets, FanLimit, GuessLimiter
+from shared.security.limits import AddressGuessLimiter, FanLimit, GuessLimiter
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import user_jwt_reader
 from shared.web.app import EVENT_FILE_MAX_BYTES, create_service
@@ -92,41 +91,42 @@ def create_app(
     return create_service(
         "orders", settings, title="orders", lifespan=lifespan, load=load, own_checks=partial(own_checks, settings),
         checks=lambda app: app.state.preconditions.checks(),
-        fast_routes=[*api_orders.FAST_ROUTES, PAYMENT_WEBHOOKS, *api_tickets.FAST_ROUTES],
-        routers=[
-            api_reminders.router, orders.router, reports.router, events.router, webhooks.router,
-        ],
+        fast_routes=[*api_orders.FAST_ROUTES, *api_tickets.FAST_ROUTES],
+        routers=[api_reminders.router, orders.router, events.router, webhooks.router],
         internal_api=internal.API, forms=FORMS, body_max_bytes=EVENT_FILE_MAX_BYTES,
     )  # fmt: skip
 
 
 def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
     """Starts the background work of this process."""
-    settings, clocks = state.settings, state.store.clocks
-    outbox = Outbox(state.db, event_log, "orders", database=settings.postgres_url)
-    loops.keep(outbox.run, name="orders.outbox")
-    loops.every(REFRESH_S, state.background_share.refresh, name="orders.background_share")
-    loops.keep(state.worker.listen, name="orders.listen")
-    read_clocks = partial(clock_offsets.read_clocks, clocks, state.db, state.redis)
-    loops.every(clock_offsets.REFRESH_S, read_clocks, name="orders.clocks")
-    loops.every(ENGINES_S, partial(refresh_engine_gauges, "orders", state.db, state.redis), name="orders.engine_gauges")
-    loops.keep(state.webhook_dispatcher.queue.run, name="orders.webhooks")
-    poll_s = state.tuning.webhook_poll_interval_s
-    loops.every(poll_s, state.webhook_dispatcher.queue.poll, name="orders.webhook_polls")
-    loops.every(3600, state.webhook_dispatcher.forget, name="orders.webhooks_forget")
+    settings, tuning, db, store = state.settings, state.tuning, state.db, state.store
+    webhooks = state.webhook_dispatcher
+    loops.keep(Outbox(db, event_log, "orders", database=settings.postgres_url).run, name="orders.outbox")
     loops.keep(state.worker.run, name="orders.workers")
-    compare = partial(comparison.run, state.store, state.providers)
-    loops.every(comparison.INTERVAL_S, compare, name="orders.comparison")
-    refund_batch = partial(event_refund.request_next_batch, state.store)
-    loops.every(event_refund.INTERVAL_S, refund_batch, name="orders.event_refunds")
+    loops.keep(state.worker.listen, name="orders.listen")
+    loops.keep(webhooks.queue.run, name="orders.webhooks")
+    every: list[tuple[str, float, Work]] = [
+        ("orders.background_share", REFRESH_S, state.background_share.refresh),
+        ("orders.clocks", clock_offsets.REFRESH_S, partial(clock_offsets.read_clocks, store.clocks, db, state.redis)),
+        ("orders.engine_gauges", ENGINES_S, partial(refresh_engine_gauges, "orders", db, state.redis)),
+        ("orders.webhook_polls", tuning.webhook_poll_interval_s, webhooks.queue.poll),
+        ("orders.webhooks_forget", 3600, webhooks.forget),
+        ("orders.comparison", comparison.INTERVAL_S, partial(comparison.run, store, state.providers)),
+        ("orders.event_refunds", event_refund.INTERVAL_S, partial(event_refund.request_next_batch, store)),
+    ]
     if state.mail_server is not None:
-        loops.every(smtp.REFRESH_S, state.mail_server.refresh, name="orders.mail_server")
-        composer = MailComposer(state.store, state.inventory, state.pdf_renderer, settings)
-        mail = MailDispatcher(state.db, composer, settings, state.tuning, state.mail_server.session)
-        loops.every(MAIL_INTERVAL_S, mail.run_once, name="orders.mail")
-        consents = partial(reminders.import_consents, state.db, state.inventory, settings)
-        loops.every(reminders.CONSENT_POLL_S, consents, name="orders.consents")
-        loops.every(3600, mail.forget, name="orders.mail_forget")
+        composer = MailComposer(store, state.inventory, state.pdf_renderer, settings)
+        limits = RecipientLimits(db, settings.customer_keys, tuning.mails_per_address)
+        mail = MailDispatcher(db, composer, settings, tuning, state.mail_server.session, limits)
+        consents = partial(reminders.import_consents, db, state.inventory, settings)
+        every += [
+            ("orders.mail_server", smtp.REFRESH_S, state.mail_server.refresh),
+            ("orders.mail", MAIL_INTERVAL_S, mail.run_once),
+            ("orders.consents", reminders.CONSENT_POLL_S, consents),
+            ("orders.mail_forget", 3600, mail.forget),
+        ]
+    for name, interval_s, work in every:
+        loops.every(interval_s, work, name=name)
 
 
 async def _open(
@@ -165,11 +165,22 @@ async def _open(
         per_s=tuning.wrong_codes_per_minute / 60, at_once=tuning.wrong_code_burst, shared_by=settings.processes
     )
     writer = await stack.enter_async_context(OrderWriter(db, worker, store.clocks))
-    mail_server = _mail_server(settings, tuning)
+    mail_server = (
+        MailServer(
+            server_of(settings.smtp_url.get_secret_value()), settings.smtp_starttls, timeout_s=tuning.smtp_timeout_s
+        )
+        if settings.smtp_url is not None
+        else None
+    )
+    pdf_renderer = PdfRenderer(
+        workers=tuning.pdf_workers, waiting_max=tuning.prints_waiting_max, font=settings.print_font
+    )
+    stack.callback(pdf_renderer.close)
     flows = OrdersFlows(store.db, tuning.takeover_s)
     stack.push_async_callback(flows.close)
     return State(
         settings=settings, tuning=tuning, db=db, store=store, frames=frames, redis=redis, worker=worker,
+        shows=shows, failpoint=failpoint,
         authenticator=CustomerAuthenticator(
             PassReader.of(settings), settings.order_token_keys, users, fan_limit, settings.secure_cookies
         ),
@@ -182,41 +193,22 @@ async def _open(
             check_address=partial(check_address, mail_server),
         ),
         background_share=background_share, webhook_inbox=webhook_inbox, providers=providers,
-        webhook_sender=webhook_sender,
         webhook_dispatcher=WebhookDispatcher(db, webhook_sender, settings, tuning), inventory=inventory,
-        pdf_renderer=_pdf_renderer(stack, settings, tuning), price_rules=price_rules, flows=flows,
-        mail_server=mail_server, link_limiter=_buckets(LINKS_PER_MINUTE, LINKS_BURST, settings),
-        pdf_limiter=_buckets(tuning.prints_per_minute, tuning.prints_burst, settings),
+        pdf_renderer=pdf_renderer, price_rules=price_rules, flows=flows,
+        mail_server=mail_server, link_limiter=_limit(LINKS_PER_MINUTE, LINKS_BURST, settings),
+        pdf_limiter=_limit(tuning.prints_per_minute, tuning.prints_burst, settings),
     )  # fmt: skip
 
 
-def _buckets(per_minute: float, burst: int, settings: Settings) -> Buckets:
-    return Buckets(per_s=per_minute / 60, burst=burst, keys_max=COUNTED_MAX, shared_by=settings.processes)
-
-
-def _mail_server(settings: Settings, tuning: Tuning) -> MailServer | None:
-    if settings.smtp_url is None:
-        return None
-    server = server_of(settings.smtp_url.get_secret_value())
-    return MailServer(server, settings.smtp_starttls, tuning.smtp_timeout_s)
-
-
-def _pdf_renderer(stack: AsyncExitStack, settings: Settings, tuning: Tuning) -> PdfRenderer:
-    renderer = PdfRenderer(
-        workers=tuning.pdf_workers, waiting_max=tuning.prints_waiting_max, font=settings.print_font,
-        cache_max_bytes=tuning.prints_kept_bytes,
-    )  # fmt: skip
-    stack.callback(renderer.close)
-    return renderer
+def _limit(per_minute: float, burst: int, settings: Settings) -> FanLimit:
+    return FanLimit(per_s=per_minute / 60, burst=burst, keys_max=COUNTED_MAX, shared_by=settings.processes)
 
 
 async def _webhook_sender(stack: AsyncExitStack, settings: Settings, tuning: Tuning) -> Sender:
-    """Webhooks keep no connection open, and only `SsrfGuard` resolves their host names."""
-    most = settings.webhook_workers
-    client = await stack.enter_async_context(
-        external_http_client(connections_max=most, keep_open=False, resolver=NoDnsResolver())
-    )
-    names = SsrfGuard(settings.webhook_workers)
-    stack.callback(names.close)
-    deadline_s, loopback = tuning.webhook_timeout_s, settings.webhooks_to_this_machine
-    return Sender(client, deadline_s=deadline_s, loopback=loopback, resolve=names.resolve_public)
+    """Webhooks keep no connection open, and only their sender resolves host names."""
+    most, deadline_s = settings.webhook_workers, tuning.webhook_timeout_s
+    outgoing = external_http_client(connections_max=most, keep_open=False, resolver=NoDnsResolver())
+    client, loopback = await stack.enter_async_context(outgoing), settings.webhooks_to_this_machine
+    sender = Sender(client, threads_max=most, deadline_s=deadline_s, loopback=loopback)
+    stack.callback(sender.close)
+    return sender

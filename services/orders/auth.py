@@ -55,7 +55,11 @@ class CustomerAuthenticator:
         fields = request.fields
         token = bearer(fields)
         if token is not None:
-            held = [self._pass_holder(token, lapsed_s) if self.passes.recognises(token) else await self._user(token)]
+            held = [
+                self._pass_holder(token, lapsed_s)
+                if self.passes.recognises(token)
+                else Customer(None, (await self.users.read(token)).holder)
+            ]
         else:
             held = self._pass_cookies(fields, lapsed_s)
             if not held:
@@ -65,9 +69,6 @@ class CustomerAuthenticator:
         for customer in held:
             self.fan_limit.check(customer.event_id or "", customer.holder)
         return held
-
-    async def _user(self, text: str) -> Customer:
-        return Customer(None, (await self.users.read(text)).holder)
 
     def _pass_cookies(self, fields: HeaderFields, lapsed_s: float) -> list[Customer]:
         ours = _PASS_COOKIES[self.secure_cookies].fullmatch
@@ -108,11 +109,6 @@ class CustomerAuthenticator:
         ours = _ORDER_COOKIES[self.secure_cookies].fullmatch
         texts = [(match["reference"], token) for name, token in cookies(fields) if (match := ours(name))]
         return [reference for reference, token in texts[:ORDERS_MAX] if self._opened(token) == reference]
-
-    async def require_any(self, request: Request) -> None:
-        """Raises `NoCredential` or `BadCredential` for a request without any valid credential."""
-        if self.order_of_token(request) is None:
-            await self.customers(request)
 
     def order_of_token(self, request: Request) -> str | None:
         """The reference that the bearer token opens, if it is an order token; the call counts for the order. Raises

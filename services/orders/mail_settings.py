@@ -1,10 +1,10 @@
 """Parses the mail settings and mail addresses: the SMTP server's URL, the sender and recipients."""
 
 import unicodedata
-from dataclasses import dataclass, field
 from email.errors import HeaderParseError
 from email.headerregistry import Address
 from email.utils import parseaddr
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from shared.rules.addresses import ascii_domain, ascii_host, normalize_email
@@ -16,19 +16,10 @@ class InvalidMailbox(ValueError):
     """The text is not exactly one mailbox."""
 
 
-@dataclass(frozen=True, slots=True)
-class SmtpServer:
-    """The SMTP server that mail is submitted to."""
-
-    host: str
-    port: int
-    tls: bool
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-
-
-def server_of(url: str) -> SmtpServer:
-    """Parses `smtp://user:password@host:587`. Raises `ValueError`, never with the URL: it may have a password."""
+def server_of(url: str) -> dict[str, Any]:
+    """What `aiosmtplib.SMTP` needs of `smtp://user:password@host:587`. Raises `ValueError`, never with the URL: it may
+    have a password.
+    """
     parts = urlsplit(url)
     try:
         port = parts.port
@@ -37,8 +28,11 @@ def server_of(url: str) -> SmtpServer:
     if parts.scheme not in PORTS or not parts.hostname or parts.path not in ("", "/") or parts.query or parts.fragment:
         raise ValueError("a mail server is smtp://user:password@host:587 or smtps://host")
     user = unquote(parts.username) if parts.username else None
-    password = unquote(parts.password or "") if user else None
-    return SmtpServer(ascii_host(parts.hostname), port or PORTS[parts.scheme], parts.scheme == "smtps", user, password)
+    return {
+        "hostname": ascii_host(parts.hostname), "port": port or PORTS[parts.scheme],
+        "use_tls": parts.scheme == "smtps", "username": user,
+        "password": unquote(parts.password or "") if user else None,
+    }  # fmt: skip
 
 
 def readable_address(text: str) -> str:

@@ -30,7 +30,6 @@ class Tuning:
     prints_per_minute: float = 12.0  # PDFs of one order that are rendered a minute
     prints_burst: int = 12  # and at once
     prints_waiting_max: int = 50  # PDFs that may wait for rendering; further requests are rejected
-    prints_kept_bytes: int = 16 * 1024 * 1024  # cache of rendered PDFs in one process
     smtp_timeout_s: float = 20.0  # timeout of each reply of the mail server
     mail_retry_first_s: float = 30.0  # first pause after a failed mail; it doubles
     mails_per_address: int = 8  # mails without a payment to one address a day; half may be reminders and links again

@@ -331,16 +331,16 @@ def jwks(public_keys: Keyring) -> dict[str, list[dict[str, str]]]:
     }
 
 
-def sign_order_token(keys: Keyring, reference: str) -> str:
-    """`reference.kid.mac`: opens the order for good."""
-    return f"{reference}.{keys.kid}.{b64(keys.mac('order', reference))}"
+def sign_order_token(keys: Keyring, reference: str, *, purpose: str = "order") -> str:
+    """`reference.kid.mac`: opens the order for good. With another purpose it is a key to what that purpose knows."""
+    return f"{reference}.{keys.kid}.{b64(keys.mac(purpose, reference))}"
 
 
-def read_order_token(keys: Keyring, text: str) -> str:
-    """The reference the token opens; raises `BadCredential`."""
+def read_order_token(keys: Keyring, text: str, *, purpose: str = "order") -> str:
+    """The reference the token opens, if it was signed for this purpose; raises `BadCredential`."""
     try:
         reference, kid, mac = text[:TOKEN_MAX_CHARS].split(".")
-        if hmac.compare_digest(canonical_unb64(mac), keys.mac("order", reference, kid=kid)):
+        if hmac.compare_digest(canonical_unb64(mac), keys.mac(purpose, reference, kid=kid)):
             return reference
     except (ValueError, KeyError) as broken:
         raise BadCredential from broken

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
-from functools import partial
 from typing import Any
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 from sqlalchemy import select
 
 from services.orders.mail.compose import MailComposer
-from services.orders.mail.dispatcher import MailDispatcher
-from services.orders.mail.smtp import session
+from services.orders.mail.dispatcher import MailDispatcher, RecipientLimits
+from services.orders.mail.smtp import MailServer
 from services.orders.mail_settings import server_of
 from services.orders.tables import mail
 from tests.orders.shop import Shop
@@ -99,14 +98,14 @@ def mail_dispatcher(shop: Shop, url: str | None = None) -> MailDispatcher:
     if url is None:
         assert state.settings.smtp_url is not None
         url = state.settings.smtp_url.get_secret_value()
-    server = server_of(url)
-    connect = partial(session, server, starttls="auto", timeout_s=5.0)
+    server = MailServer(server_of(url), "auto", timeout_s=5.0)
     return MailDispatcher(
         state.db,
         MailComposer(state.store, state.inventory, state.pdf_renderer, state.settings),
         state.settings,
         state.tuning,
-        connect,
+        server.session,
+        RecipientLimits(state.db, state.settings.customer_keys, state.tuning.mails_per_address),
     )
 
 

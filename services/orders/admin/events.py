@@ -1,15 +1,26 @@
-"""The admin API of an event: its event file, what it charges, its promo codes with their uses, and price changes."""
+"""The admin API of an event: its event file, what it charges, its promo codes with their uses, and price changes; its
+charges and tickets as exports, the flow of its fans, and the check of the invariants.
+"""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
 
+from services.orders.admin.orders import csv_download
+from services.orders.audit import invariants
 from services.orders.checkout.apply_event_file import apply_event_file, read_event_file
+from services.orders.checks import paper_warnings
 from services.orders.pricing import admin
-from services.orders.state import state_of
+from services.orders.reports import exports
+from services.orders.reports.settlement import list_charges
+from services.orders.state import OrdersState
 from services.orders.tables import audit_log
 from services.orders.tickets.show import printed_texts
+from services.orders.tickets.tickets import TicketSigner
 from shared.contracts.admin.audit import AuditPage
+from shared.contracts.admin.order_reports import ChargePage, OrdersFlow, OrdersHistory, ScannerTickets
+from shared.contracts.admin.orders import InvariantReport
 from shared.contracts.admin.prices import (
     AmountsChecked,
     EventFileApplied,
@@ -23,19 +34,21 @@ from shared.contracts.event_file import PRICE_MINOR_MAX, EventFile, PricePart
 from shared.contracts.fields import TYPED_MAX, NewCode, code_as_shown, code_key
 from shared.contracts.prices import PRICES_MAX
 from shared.errors.problems import InvalidRequest
-from shared.postgres.pages import BeforeId, PageRequest, PageSizeQuery
+from shared.postgres.pages import BeforeId, IdQuery, LongPageSizeQuery, PageRequest, PageSizeQuery
 from shared.security.auth import AnAdmin, AnOperator, Viewer
-from shared.web.request import DryRun, EventIdPath, ReasonQuery, ReferenceQuery
+from shared.web.api_document import file_of
+from shared.web.request import DryRun, EventIdPath, ReasonQuery, ReferenceQuery, TimeStepsQuery
 
 Each = Annotated[list[Annotated[int, Query(ge=0, le=2 * PRICE_MINOR_MAX)]] | None, Query(max_length=PRICES_MAX)]
 CodePath = Annotated[NewCode, Path(max_length=TYPED_MAX, description="Percent-encoded, if it is not plain.")]
 CodeQuery = Annotated[NewCode | None, Query(max_length=TYPED_MAX)]
+TicketStatus = Annotated[Literal["valid", "void"] | None, Query(description="Only tickets of this status")]
 router = APIRouter(prefix="/admin/orders/events/{event_id}")
 
 
 @router.put("", summary="Apply an event file", tags=["admin"])
 async def put_event(
-    request: Request,
+    state: OrdersState,
     operator: AnAdmin,
     event_id: EventIdPath,
     file: EventFile,
@@ -47,36 +60,33 @@ async def put_event(
     """
     if file.event_id != event_id:
         raise InvalidRequest("event_id in the file and in the path differ. Send the file to its own event's path.")
-    state = state_of(request)
     applied = await apply_event_file(
         state.db, file, actor=operator.name, reason=reason, dry_run=dry_run, rules=state.price_rules,
         shares=state.background_share, providers=state.providers,
     )  # fmt: skip
-    warnings = await state.pdf_renderer.warnings(printed_texts(file))
-    return applied.model_copy(update={"warnings": warnings})
+    missing = await state.pdf_renderer.unprintable(printed_texts(file))
+    return applied.model_copy(update={"warnings": paper_warnings(missing)})
 
 
 @router.get("/amounts", summary="Check which amounts cannot be charged", tags=["admin"])
 async def check_amounts(
-    request: Request, _operator: Viewer, event_id: EventIdPath, each: Each = None
+    state: OrdersState, _operator: Viewer, event_id: EventIdPath, each: Each = None
 ) -> AmountsChecked:
     """Looks at the event's fees and promo codes, and at a ticket of each of these prices with all fees and taxes."""
-    state = state_of(request)
-    return await admin.check_stored_amounts(state.store.db, event_id, each or (), state.providers)
+    return await admin.check_stored_amounts(state.db, event_id, each or (), state.providers)
 
 
 @router.get("", summary="Get orders' part of the event file", tags=["admin"])
-async def get_event(request: Request, _operator: Viewer, event_id: EventIdPath) -> PricePart:
+async def get_event(state: OrdersState, _operator: Viewer, event_id: EventIdPath) -> PricePart:
     """As it stands now: applying it changes nothing."""
-    return await read_event_file(state_of(request).db, event_id)
+    return await read_event_file(state.db, event_id)
 
 
 @router.put("/promo-codes/{code}", summary="Create or replace a promo code", tags=["prices"])
 async def put_code(
-    request: Request, operator: AnOperator, event_id: EventIdPath, code: CodePath, body: PromoCodeRequest
+    state: OrdersState, operator: AnOperator, event_id: EventIdPath, code: CodePath, body: PromoCodeRequest
 ) -> PromoCodeChanged:
     """A deactivated code is active again."""
-    state = state_of(request)
     return await admin.put_code(
         state.db, event_id, code_as_shown(code), body, actor=operator.name, providers=state.providers
     )
@@ -84,37 +94,95 @@ async def put_code(
 
 @router.delete("/promo-codes/{code}", summary="Deactivate a promo code", tags=["prices"])
 async def deactivate_code(
-    request: Request, operator: AnOperator, event_id: EventIdPath, code: CodePath, reason: ReasonQuery = None
+    state: OrdersState, operator: AnOperator, event_id: EventIdPath, code: CodePath, reason: ReasonQuery = None
 ) -> PromoCodeChanged:
     """It takes nothing off any more. It stays in the list, and so do its uses."""
-    db = state_of(request).db
-    return await admin.deactivate_code(db, event_id, code_key(code), actor=operator.name, reason=reason)
+    return await admin.deactivate_code(state.db, event_id, code_key(code), actor=operator.name, reason=reason)
 
 
 @router.get("/promo-codes", summary="List promo codes and their uses", tags=["prices"])
 async def list_codes(
-    request: Request, operator: Viewer, event_id: EventIdPath, after: CodeQuery = None, page_size: PageSizeQuery = 50
+    request: Request,
+    state: OrdersState,
+    operator: Viewer,
+    event_id: EventIdPath,
+    after: CodeQuery = None,
+    page_size: PageSizeQuery = 50,
 ) -> PromoCodePage:
     """In alphabetical order."""
     page = PageRequest(request.url, after and code_key(after), page_size, newest_first=False)
-    return await admin.list_codes(state_of(request).store.db, event_id, page)
+    return await admin.list_codes(state.db, event_id, page)
 
 
 @router.get("/promo-codes/{code}", summary="Get a promo code", tags=["prices"])
-async def get_code(request: Request, operator: Viewer, event_id: EventIdPath, code: CodePath) -> PromoCodeAnswer:
-    return await admin.get_code(state_of(request).store.db, event_id, code_key(code))
+async def get_code(state: OrdersState, operator: Viewer, event_id: EventIdPath, code: CodePath) -> PromoCodeAnswer:
+    return await admin.get_code(state.db, event_id, code_key(code))
 
 
 @router.get("/promo-codes/{code}/uses", summary="List orders that used a promo code, newest first", tags=["prices"])
 async def list_uses(
-    request: Request, operator: Viewer, event_id: EventIdPath, code: CodePath, before: ReferenceQuery = None,
-    page_size: PageSizeQuery = 50,
+    request: Request, state: OrdersState, operator: Viewer, event_id: EventIdPath, code: CodePath,
+    before: ReferenceQuery = None, page_size: PageSizeQuery = 50,
 ) -> PromoCodeUsePage:  # fmt: skip
     page = PageRequest(request.url, before, page_size)
-    return await admin.list_redemptions(state_of(request).store.db, event_id, code_key(code), page)
+    return await admin.list_redemptions(state.db, event_id, code_key(code), page)
 
 
 @router.get("/price-changes", summary="List changes of prices and promo codes, newest first", tags=["prices"])
-async def list_changes(request: Request, operator: Viewer, event_id: EventIdPath, page: BeforeId) -> AuditPage:
-    db = state_of(request).store.db
-    return await audit_log.read_page(db, page, subject=f"prices:{event_id}")
+async def list_changes(state: OrdersState, operator: Viewer, event_id: EventIdPath, page: BeforeId) -> AuditPage:
+    return await audit_log.read_page(state.db, page, subject=f"prices:{event_id}")
+
+
+@router.get("/charges", summary="Export charges and refunds, oldest first", tags=["admin"])
+async def get_charges(
+    event_id: EventIdPath, request: Request, state: OrdersState, operator: Viewer, after: IdQuery = None,
+    page_size: LongPageSizeQuery = 1000,
+) -> ChargePage:  # fmt: skip
+    page = PageRequest(request.url, after, page_size, newest_first=False)
+    return await list_charges(state.db, event_id, page)
+
+
+@router.get("/audit", summary="Check the invariants of orders and money", tags=["admin"])
+async def check_invariants(event_id: EventIdPath, state: OrdersState, operator: Viewer) -> InvariantReport:
+    return await invariants.check_invariants(state.db, event_id)
+
+
+@router.get(
+    "/tickets.json",
+    tags=["admin"],
+    summary="Export the tickets of an event for scanners",
+    responses={200: {"model": ScannerTickets}},
+)
+async def export_tickets_json(
+    event_id: EventIdPath, state: OrdersState, operator: AnOperator, status: TicketStatus = None
+) -> StreamingResponse:
+    """It has the secrets of rotating codes: keep it on scanners only."""
+    parts = exports.tickets_json(state.db, TicketSigner(state.settings), event_id, status)
+    return StreamingResponse(parts, media_type="application/json", headers={"cache-control": "no-store"})
+
+
+@router.get(
+    "/tickets.csv",
+    tags=["admin"],
+    summary="Export the tickets of an event as CSV",
+    responses=file_of("text/csv"),
+    response_class=Response,
+)
+async def export_tickets_csv(
+    event_id: EventIdPath, state: OrdersState, operator: AnOperator, status: TicketStatus = None
+) -> StreamingResponse:
+    parts = exports.tickets_csv(state.db, TicketSigner(state.settings), event_id, status)
+    return csv_download(parts, f"tickets-{event_id}.csv")
+
+
+@router.get("/flow", summary="Get the flow of fans through orders", tags=["admin"])
+async def get_flow(event_id: EventIdPath, state: OrdersState, operator: Viewer) -> OrdersFlow:
+    """Counted in the database, at most once a second for all who ask."""
+    return await state.flows.flow(event_id)
+
+
+@router.get("/flow/history", summary="Get orders by time, tickets by section and money", tags=["admin"])
+async def get_flow_history(
+    event_id: EventIdPath, state: OrdersState, operator: Viewer, steps: TimeStepsQuery
+) -> OrdersHistory:
+    return await state.flows.history(event_id, steps)

@@ -1,14 +1,16 @@
 """The admin API of orders: their search and timeline, what support does to one of them (refund, cancel, retry, resolve)
-or to those of an event (refund, share in the background), their commands, and the audit log.
+or to those of an event (refund, share in the background), their commands, the audit log, settlement, and their export.
 
 Every action needs a reason and is written to the audit log.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import date
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
 from pydantic import AwareDatetime
 
 from services.orders.checkout.requests import refuse_card_numbers
@@ -16,15 +18,18 @@ from services.orders.model.order import Order
 from services.orders.model.refund_plan import RefundSelection
 from services.orders.model.view import admin_view
 from services.orders.problems import UnknownOrder
+from services.orders.reports import exports
+from services.orders.reports.settlement import date_range, settlement
 from services.orders.requests import by_hand, event_refund
 from services.orders.requests.refund import RefundRequest, request_refund
-from services.orders.state import State, state_of
+from services.orders.state import OrdersState, State
 from services.orders.store import command_log
 from services.orders.store.search import Search, find, timeline
 from services.orders.store.store import OrderStore
 from services.orders.tables import audit_log
 from shared.audit_log import Actor
 from shared.contracts.admin.audit import AuditPage
+from shared.contracts.admin.order_reports import Settlement
 from shared.contracts.admin.orders import (
     AdminOrder,
     BackgroundShareAnswer,
@@ -45,12 +50,14 @@ from shared.contracts.admin.orders import (
 from shared.contracts.fields import NO_NULL, EventId, tidy
 from shared.postgres.pages import BeforeId, PageRequest, PageSizeQuery
 from shared.security.auth import AnOperator, Operator, Viewer
+from shared.web.api_document import file_of
 from shared.web.request import EventIdPath, IdempotencyKey, ReferencePath, ReferenceQuery, idempotency_key
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
 StatusQuery = Annotated[str | None, Query(alias="status", pattern="^[a-z_]{1,32}$")]
 TextQuery = Annotated[str | None, Query(min_length=2, max_length=200, pattern=NO_NULL)]
 COMMAND_ID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+TimeZone = Annotated[str, Query(pattern=r"^[A-Za-z0-9_+/-]{1,64}$")]
 CommandIdPath = Annotated[str, Path(pattern=COMMAND_ID)]
 CommandIdQuery = Annotated[str | None, Query(pattern=COMMAND_ID)]
 SubjectQuery = Annotated[str | None, Query(alias="subject", pattern=r"^(event|order|webhook):[A-Za-z0-9_-]{1,64}$")]
@@ -70,25 +77,25 @@ def _actor(operator: Operator, body: Reason) -> Actor:
 
 
 async def _act(
-    request: Request, reference: str, actor: Actor,
+    state: OrdersState, reference: str, actor: Actor,
     action: Callable[[OrderStore, Order, Actor], Awaitable[object]],
 ) -> AdminOrder:  # fmt: skip
     """Does this to the order and answers how it is now."""
-    state = state_of(request)
     await action(state.store, await _read(state, reference), actor)
     return admin_view(await _read(state, reference))
 
 
 @router.get("", summary="Search orders")
 async def search(
-    request: Request, operator: AnOperator, event_id: EventId | None = None, status: StatusQuery = None,
-    q: TextQuery = None, since: AwareDatetime | None = None, until: AwareDatetime | None = None,
-    mail_failed: bool = False, before: ReferenceQuery = None, page_size: PageSizeQuery = 50,
+    request: Request, state: OrdersState, operator: AnOperator, event_id: EventId | None = None,
+    status: StatusQuery = None, q: TextQuery = None, since: AwareDatetime | None = None,
+    until: AwareDatetime | None = None, mail_failed: bool = False, before: ReferenceQuery = None,
+    page_size: PageSizeQuery = 50,
 ) -> OrderPage:  # fmt: skip
     """Newest first. `q` matches names in part; references, e-mail addresses, seats and charges exactly. `mail_failed`
     finds those whose buyer could not be mailed.
     """
-    state, page = state_of(request), PageRequest(request.url, before, page_size)
+    page = PageRequest(request.url, before, page_size)
     wanted = Search(
         q=q and tidy(q), event_id=event_id, status=status, since=since, until=until, mail_failed=mail_failed
     )
@@ -96,14 +103,13 @@ async def search(
 
 
 @router.get("/{reference}/timeline", summary="Get the timeline of an order")
-async def get_timeline(reference: ReferencePath, request: Request, operator: AnOperator) -> Timeline:
-    state = state_of(request)
-    return await timeline(state.store.db, await _read(state, reference))
+async def get_timeline(reference: ReferencePath, state: OrdersState, operator: AnOperator) -> Timeline:
+    return await timeline(state.db, await _read(state, reference))
 
 
 @router.post("/{reference}/refund", status_code=202, summary="Refund an order")
 async def refund(
-    reference: ReferencePath, body: RefundBody, request: Request, operator: AnOperator, key: IdempotencyKey = None
+    reference: ReferencePath, body: RefundBody, state: OrdersState, operator: AnOperator, key: IdempotencyKey = None
 ) -> AdminOrder:
     """Needs an `Idempotency-Key` for an amount or for some tickets; all that is left is refunded once."""
 
@@ -117,71 +123,75 @@ async def refund(
         wanted = RefundRequest(selection=selection, actor=actor, return_to_sale=body.return_to_sale)
         await request_refund(store, order.reference, wanted, key=idempotency_key(key) if needs_key else None)
 
-    return await _act(request, reference, _actor(operator, body), request_this)
+    return await _act(state, reference, _actor(operator, body), request_this)
 
 
 @router.post("/{reference}/cancel", status_code=202, summary="Cancel an order that is not paid")
-async def cancel(reference: ReferencePath, body: Reason, request: Request, operator: AnOperator) -> AdminOrder:
-    return await _act(request, reference, _actor(operator, body), by_hand.cancel)
+async def cancel(reference: ReferencePath, body: Reason, state: OrdersState, operator: AnOperator) -> AdminOrder:
+    return await _act(state, reference, _actor(operator, body), by_hand.cancel)
 
 
 @router.post("/{reference}/retry", status_code=202, summary="Retry an order now")
-async def retry(reference: ReferencePath, body: Reason, request: Request, operator: AnOperator) -> AdminOrder:
-    return await _act(request, reference, _actor(operator, body), by_hand.retry)
+async def retry(reference: ReferencePath, body: Reason, state: OrdersState, operator: AnOperator) -> AdminOrder:
+    return await _act(state, reference, _actor(operator, body), by_hand.retry)
 
 
 @router.post("/{reference}/resolve", status_code=202, summary="Resolve an order in review")
-async def resolve(reference: ReferencePath, body: ResolveRequest, request: Request, operator: AnOperator) -> AdminOrder:
+async def resolve(
+    reference: ReferencePath, body: ResolveRequest, state: OrdersState, operator: AnOperator
+) -> AdminOrder:
     decide = partial(by_hand.resolve_review, decision=body.decision, return_to_sale=body.return_to_sale)
-    return await _act(request, reference, _actor(operator, body), decide)
+    return await _act(state, reference, _actor(operator, body), decide)
 
 
 @router.post("/events/{event_id}/refund", status_code=202, summary="Refund an event")
 async def refund_event(
-    event_id: EventIdPath, body: EventRefundRequest, request: Request, operator: AnOperator
+    event_id: EventIdPath, body: EventRefundRequest, state: OrdersState, operator: AnOperator
 ) -> EventRefundProgress:
     """Requested again while it runs, it only answers its progress."""
-    db, actor = state_of(request).db, _actor(operator, body)
-    return await event_refund.start(db, event_id, actor, rate_per_s=body.rate_per_s, return_to_sale=body.return_to_sale)
+    actor = _actor(operator, body)
+    return await event_refund.start(
+        state.db, event_id, actor, rate_per_s=body.rate_per_s, return_to_sale=body.return_to_sale
+    )
 
 
 @router.get("/events/{event_id}/refund", summary="Get the progress of an event refund")
-async def get_event_refund(event_id: EventIdPath, request: Request, operator: Viewer) -> EventRefundProgress:
-    return await event_refund.progress(state_of(request).store.db, event_id)
+async def get_event_refund(event_id: EventIdPath, state: OrdersState, operator: Viewer) -> EventRefundProgress:
+    return await event_refund.progress(state.db, event_id)
 
 
 @router.post("/events/{event_id}/refund/pause", summary="Pause the event refund")
-async def pause(event_id: EventIdPath, body: Reason, request: Request, operator: AnOperator) -> EventRefundProgress:
-    return await event_refund.change_status(state_of(request).db, event_id, _actor(operator, body), status="paused")
+async def pause(event_id: EventIdPath, body: Reason, state: OrdersState, operator: AnOperator) -> EventRefundProgress:
+    return await event_refund.change_status(state.db, event_id, _actor(operator, body), status="paused")
 
 
 @router.post("/events/{event_id}/refund/resume", summary="Resume the event refund")
 async def resume(
-    event_id: EventIdPath, body: EventRefundResume, request: Request, operator: AnOperator
+    event_id: EventIdPath, body: EventRefundResume, state: OrdersState, operator: AnOperator
 ) -> EventRefundProgress:
-    db, actor = state_of(request).db, _actor(operator, body)
-    return await event_refund.change_status(db, event_id, actor, status="running", rate_per_s=body.rate_per_s)
+    actor = _actor(operator, body)
+    return await event_refund.change_status(state.db, event_id, actor, status="running", rate_per_s=body.rate_per_s)
 
 
 @router.get("/commands", summary="List commands")
 async def list_commands(
-    request: Request, operator: Viewer, status: CommandStatus | None = None, reference: ReferenceQuery = None,
-    event_id: EventId | None = None, before: CommandIdQuery = None, page_size: PageSizeQuery = 50,
+    request: Request, state: OrdersState, operator: Viewer, status: CommandStatus | None = None,
+    reference: ReferenceQuery = None, event_id: EventId | None = None, before: CommandIdQuery = None,
+    page_size: PageSizeQuery = 50,
 ) -> CommandPage:  # fmt: skip
     """Newest first."""
     page = PageRequest(request.url, before, page_size)
-    db = state_of(request).db
-    return await command_log.list_commands(db, page, status=status, reference=reference, event_id=event_id)
+    return await command_log.list_commands(state.db, page, status=status, reference=reference, event_id=event_id)
 
 
 @router.post("/commands/{command_id}/rerun", status_code=202, summary="Replay a command")
-async def replay(operator: AnOperator, command_id: CommandIdPath, body: Reason, request: Request) -> Command:
-    return await command_log.replay(state_of(request).store, command_id, actor=operator.name, reason=body.reason)
+async def replay(operator: AnOperator, command_id: CommandIdPath, body: Reason, state: OrdersState) -> Command:
+    return await command_log.replay(state.store, command_id, actor=operator.name, reason=body.reason)
 
 
 @router.get("/events/{event_id}/background-share", summary="Get the share of checkouts processed in the background")
-async def get_share(operator: Viewer, event_id: EventIdPath, request: Request) -> BackgroundShareAnswer:
-    shares = state_of(request).background_share
+async def get_share(operator: Viewer, event_id: EventIdPath, state: OrdersState) -> BackgroundShareAnswer:
+    shares = state.background_share
     await shares.refresh()
     return BackgroundShareAnswer(event_id=event_id, background_percent=shares.percent(event_id))
 
@@ -190,16 +200,41 @@ async def get_share(operator: Viewer, event_id: EventIdPath, request: Request) -
     "/events/{event_id}/background-share", summary="Change the share of checkouts processed in the background"
 )
 async def change_share(
-    operator: AnOperator, event_id: EventIdPath, body: BackgroundShareRequest, request: Request
+    operator: AnOperator, event_id: EventIdPath, body: BackgroundShareRequest, state: OrdersState
 ) -> BackgroundShareChanged:
     percent = body.background_percent
-    changed = await state_of(request).background_share.change(
+    changed = await state.background_share.change(
         event_id, percent, actor=operator.name, action="background", reason=body.reason
     )
     return BackgroundShareChanged(event_id=event_id, background_percent=percent, changed=changed)
 
 
 @router.get("/changes", summary="List audit log entries")
-async def list_changes(request: Request, operator: Viewer, page: BeforeId, subject: SubjectQuery = None) -> AuditPage:
+async def list_changes(state: OrdersState, operator: Viewer, page: BeforeId, subject: SubjectQuery = None) -> AuditPage:
     """Newest first, of one subject or of all."""
-    return await audit_log.read_page(state_of(request).db, page, subject=subject)
+    return await audit_log.read_page(state.db, page, subject=subject)
+
+
+@router.get("/settlement", summary="Show settlement by provider and day", response_model_exclude_unset=True)
+async def get_settlement(
+    state: OrdersState, operator: Viewer, first: Annotated[date, Query(alias="from")],
+    last: Annotated[date, Query(alias="to")], tz: TimeZone = "UTC", compare: bool = False,
+) -> Settlement:  # fmt: skip
+    """Days begin and end in the time zone `tz`, and both are included. `compare` reads the providers' own lists."""
+    days = date_range(first, last, tz, compare=compare)
+    return await settlement(state.db, days, compare_with=state.providers if compare else None)
+
+
+@router.get(
+    "/export.csv",
+    summary="Export an event's orders as CSV",
+    responses=file_of("text/csv"),
+    response_class=Response,
+)
+async def export_orders(state: OrdersState, operator: AnOperator, event_id: EventId) -> StreamingResponse:
+    return csv_download(exports.orders_csv(state.db, event_id), f"{event_id}-orders.csv")
+
+
+def csv_download(parts: AsyncIterator[bytes], filename: str) -> StreamingResponse:
+    headers = {"content-disposition": f'attachment; filename="{filename}"', "cache-control": "no-store"}
+    return StreamingResponse(parts, media_type="text/csv; charset=utf-8", headers=headers)

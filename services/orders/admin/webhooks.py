@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Response
 
-from services.orders.state import state_of
+from services.orders.state import OrdersState
 from services.orders.webhooks import endpoints
 from shared.contracts.admin.orders import (
     CreatedWebhookEndpoint,
@@ -27,35 +27,33 @@ ReasonQuery = Annotated[PlainText, Query(alias="reason")]
 
 
 @router.get("", summary="List webhook endpoints")
-async def list_endpoints(request: Request, operator: Viewer) -> WebhookEndpoints:
-    return await endpoints.list_endpoints(state_of(request).db)
+async def list_endpoints(state: OrdersState, operator: Viewer) -> WebhookEndpoints:
+    return await endpoints.list_endpoints(state.db)
 
 
 @router.post("", status_code=201, summary="Create a webhook endpoint")
 async def create_endpoint(
-    operator: AnAdmin, new: NewWebhookEndpoint, request: Request, response: Response
+    operator: AnAdmin, new: NewWebhookEndpoint, state: OrdersState, response: Response
 ) -> CreatedWebhookEndpoint:
     """The URL must be https and lead to a public address. The response has the signing secret, which is shown once."""
-    state = state_of(request)
     response.headers["cache-control"] = "no-store"
     https_only = not state.settings.webhooks_to_this_machine
     return await endpoints.create(
-        state.db, new, sender=state.webhook_sender, https_only=https_only, actor=operator.name
+        state.db, new, sender=state.webhook_dispatcher.sender, https_only=https_only, actor=operator.name
     )
 
 
 @router.delete("/{endpoint_id}", status_code=204, summary="Delete a webhook endpoint")
 async def delete_endpoint(
-    operator: AnAdmin, endpoint_id: EndpointIdPath, reason: ReasonQuery, request: Request
+    operator: AnAdmin, endpoint_id: EndpointIdPath, reason: ReasonQuery, state: OrdersState
 ) -> None:
-    await endpoints.delete_endpoint(state_of(request).db, endpoint_id, actor=operator.name, reason=reason)
+    await endpoints.delete_endpoint(state.db, endpoint_id, actor=operator.name, reason=reason)
 
 
 @router.post("/{endpoint_id}/enable", summary="Enable a webhook endpoint")
 async def enable_endpoint(
-    operator: AnAdmin, endpoint_id: EndpointIdPath, body: Reason, request: Request
+    operator: AnAdmin, endpoint_id: EndpointIdPath, body: Reason, state: OrdersState
 ) -> WebhookEndpoint:
-    state = state_of(request)
     enabled = await endpoints.enable(state.db, endpoint_id, actor=operator.name, reason=body.reason)
     state.webhook_dispatcher.queue.wake()
     return enabled
@@ -63,16 +61,17 @@ async def enable_endpoint(
 
 @router.get("/{endpoint_id}/deliveries", summary="List webhook deliveries of an endpoint")
 async def list_deliveries(
-    request: Request, operator: Viewer, endpoint_id: EndpointIdPath, page: BeforeId,
+    state: OrdersState, operator: Viewer, endpoint_id: EndpointIdPath, page: BeforeId,
     status: DeliveryStatus | None = None,
 ) -> WebhookDeliveryPage:  # fmt: skip
     """Newest first."""
-    return await endpoints.list_deliveries(state_of(request).db, endpoint_id, page, status=status)
+    return await endpoints.list_deliveries(state.db, endpoint_id, page, status=status)
 
 
 @router.post("/deliveries/{delivery_id}/resend", status_code=202, summary="Send a webhook again")
-async def resend(operator: AnOperator, delivery_id: DeliveryIdPath, body: Reason, request: Request) -> WebhookDelivery:
-    state = state_of(request)
+async def resend(
+    operator: AnOperator, delivery_id: DeliveryIdPath, body: Reason, state: OrdersState
+) -> WebhookDelivery:
     due = await endpoints.resend(state.db, delivery_id, actor=operator.name, reason=body.reason)
     state.webhook_dispatcher.queue.wake()
     return due

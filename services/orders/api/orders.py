@@ -1,4 +1,4 @@
-"""The fans' API of orders: quote, order, read, list, cancel, and pay again.
+"""The fans' API of orders: quote, order, read, list, cancel, and pay again; and what payment providers report.
 
 Everybody orders in the same minute: requests of the same moment share their batches. An order that this process works
 on is read from memory.
@@ -9,20 +9,16 @@ from inspect import getdoc
 from typing import Annotated
 
 from pydantic import BaseModel, Field
+from starlette.datastructures import Headers
 
-from services.orders.api.schemas import (
-    EmailChange,
-    OrderAccepted,
-    OrdersPage,
-    ProvidersAnswer,
-)
+from services.orders.api.schemas import EmailChange, OrderAccepted, OrdersPage, ProvidersAnswer, WebhookStored
 from services.orders.checkout.requests import NewOrder, NewPayment, QuoteRequest
 from services.orders.mail.addresses import change_address, check_address
 from services.orders.model.order import Order
 from services.orders.model.view import order_view
 from services.orders.pricing.calculator import all_in
 from services.orders.pricing.quote import quote_body
-from services.orders.problems import UnknownOrder
+from services.orders.problems import UnknownOrder, UnknownProvider
 from services.orders.requests.payment import extend_payment, request_cancel, retry_payment
 from services.orders.state import State
 from services.orders.store.search import references_of
@@ -35,21 +31,20 @@ from shared.runtime.clock import rfc3339
 from shared.security.limits import client_address
 from shared.security.tokens import bearer, cookie, order_cookie, set_cookie, sign_order_token
 from shared.web.answers import JSON, NO_STORE, Answer, compressed, json_answer
-from shared.web.fast_routes import FastRoute
+from shared.web.fast_routes import FastRoute, path_parameter
 from shared.web.request import REFERENCE_PATTERN, Request, idempotency_key, language_of
 from shared.web.request import Field as HeaderField
 
 PRICES_MAX_AGE_S = 10
-PAGE_SIZE_MAX = 100
-PAGE_MAX = 1000
+STORED = Answer(200, WebhookStored().model_dump_json().encode(), (JSON,))
 COOKIE_MAX_AGE_S = 400 * 86_400  # as long as browsers keep any
 
 
 class PageQuery(BaseModel):
     """A page of a customer's orders."""
 
-    page: int = Field(1, ge=1, le=PAGE_MAX)
-    page_size: int = Field(20, ge=1, le=PAGE_SIZE_MAX)
+    page: int = Field(1, ge=1, le=1000)
+    page_size: int = Field(20, ge=1, le=100)
 
 
 Minor = Annotated[int, Field(ge=0, le=PRICE_MINOR_MAX)]
@@ -71,16 +66,18 @@ async def read_own_order(request: Request) -> Order:
 
 async def _require_own(state: State, request: Request, order: Order | None) -> Order:
     if order is None:
-        await state.authenticator.require_any(request)
+        if state.authenticator.order_of_token(request) is None:
+            await state.authenticator.customers(request)
         raise UnknownOrder
     await state.authenticator.require_owner(request, order)
     return order
 
 
-def order_cookie_header(state: State, reference: str, token: str) -> str:
-    """`set-cookie` for the cookie by which a browser opens this order."""
-    secure = state.settings.secure_cookies
-    return set_cookie(order_cookie(reference, secure=secure), token, max_age_s=COOKIE_MAX_AGE_S, secure=secure)
+def order_key(state: State, reference: str) -> tuple[str, HeaderField]:
+    """The token that opens this order, and `set-cookie` for the cookie by which a browser does."""
+    token, secure = sign_order_token(state.settings.order_token_keys, reference), state.settings.secure_cookies
+    cookie = set_cookie(order_cookie(reference, secure=secure), token, max_age_s=COOKIE_MAX_AGE_S, secure=secure)
+    return token, (b"set-cookie", cookie.encode())
 
 
 async def read_order(request: Request) -> Answer:
@@ -90,17 +87,8 @@ async def read_order(request: Request) -> Answer:
     order = await _require_own(state, request, state.worker.known(reference) or await state.store.read(reference))
     fields = request.fields
     known = bearer(fields) or cookie(fields, order_cookie(reference, secure=state.settings.secure_cookies))
-    kept = [] if known else [(b"set-cookie", _own_cookie(state, reference).encode())]
+    kept = [] if known else [order_key(state, reference)[1]]
     return json_answer(order_view(order), NO_STORE, *kept)
-
-
-def _own_cookie(state: State, reference: str) -> str:
-    return order_cookie_header(state, reference, sign_order_token(state.settings.order_token_keys, reference))
-
-
-def key_of(request: Request) -> str:
-    """The checked `Idempotency-Key`. Raises `IdempotencyKeyMissing` and `IdempotencyKeyMalformed`."""
-    return idempotency_key(request.header(b"idempotency-key"))
 
 
 async def accepted(state: State, reference: str, *, replayed: bool, order: Order | None = None) -> Answer:
@@ -111,13 +99,9 @@ async def accepted(state: State, reference: str, *, replayed: bool, order: Order
     if order is None:
         raise UnknownOrder
     view, until_ms = order_view(order), order.expires_at_ms
-    token = sign_order_token(state.settings.order_token_keys, reference)
-    cookie = order_cookie_header(state, reference, token)
-    fields: list[HeaderField] = [
-        (b"location", f"/orders/{reference}".encode()), NO_STORE, (b"set-cookie", cookie.encode()),
-    ]  # fmt: skip
-    if replayed:
-        fields.append((b"idempotency-replayed", b"true"))
+    token, cookie = order_key(state, reference)
+    fields = [(b"location", f"/orders/{reference}".encode()), NO_STORE, cookie]
+    fields += [(b"idempotency-replayed", b"true")] if replayed else []
     body = {
         "reference": reference, "status": order.status, "order_token": token,
         "checkout_url": (view["attempt"] or {}).get("checkout_url"), "expires_at": rfc3339(until_ms),
@@ -132,7 +116,7 @@ async def create_order(request: Request) -> Answer:
     state: State = request.state
     body = await request.json(NewOrder)
     customers = await state.authenticator.customers(request, lapsed_s=state.tuning.lapsed_pass_s)
-    key = key_of(request)
+    key = idempotency_key(request.header(b"idempotency-key"))
     address = client_address(request.scope, state.settings.trusted_proxies)
     language = body.language or language_of(request.scope)
     made = await state.checkout.order(customers, key, body, address=address, language=language)
@@ -240,7 +224,7 @@ async def _changed(state: State, reference: str) -> Answer:
 async def pay(request: Request) -> Answer:
     """Charges once more what a provider has declined."""
     state: State = request.state
-    body, checked = await request.json(NewPayment), key_of(request)
+    body, checked = await request.json(NewPayment), idempotency_key(request.header(b"idempotency-key"))
     order = await read_own_order(request)
     is_new = await retry_payment(
         state.store, order, body, key=checked, providers=state.providers, capture=state.settings.captures_at_once
@@ -249,6 +233,16 @@ async def pay(request: Request) -> Answer:
         in_background = state.background_share.in_background(order.event_id, order.holder)
         await state.worker.settle_or_leave(order.reference, in_background=in_background)
     return await accepted(state, order.reference, replayed=not is_new)
+
+
+async def receive_webhook(request: Request) -> Answer:
+    """A payment provider's webhook, of which every purchase brings one or more; answered as soon as it is stored."""
+    state: State = request.state
+    provider = state.providers.get(request.path["provider"])
+    if provider is None:
+        raise UnknownProvider
+    await state.webhook_inbox.receive(provider, Headers(scope=request.scope), await request.body())
+    return STORED
 
 
 REQUIRED_KEY = {
@@ -317,5 +311,14 @@ FAST_ROUTES = [
     _route(
         "POST", f"{ORDER}/payments", pay, summary="Retry a declined payment", body=NewPayment,
         parameters=[IDEMPOTENCY_KEY], answers={202: ("Accepted", OrderAccepted)},
+    ),
+    FastRoute(
+        "POST", "/webhooks/{provider}", receive_webhook, tag="webhooks",
+        summary="Receive a payment provider's webhook", parameters=[path_parameter("provider", "^[a-z]{1,32}$")],
+        answers={200: ("Stored", WebhookStored)},
+        refusals={
+            401: "Not signed by the provider, or its signature is too old",
+            404: "There is no payment provider with this name",
+        },
     ),
 ]  # fmt: skip

@@ -3,20 +3,19 @@
 The unsubscribe link opens a page with a button: a mail program that fetches links must not opt anybody out.
 """
 
-import math
-import time
 from typing import Annotated
 
-from fastapi import APIRouter, BackgroundTasks, Path, Request
+from fastapi import APIRouter, BackgroundTasks, Depends, Path, Request
 from fastapi.responses import HTMLResponse
 
 from services.orders.api.schemas import LinksRequest, ReminderAnswer, ReminderRequest
 from services.orders.mail import reminders
 from services.orders.mail.addresses import check_address, send_again
 from services.orders.problems import MailDisabled
-from services.orders.state import state_of
-from shared.errors.problems import TooManyRequests
+from services.orders.state import OrdersState
+from shared.errors.problems import BadCredential, NotFound
 from shared.security.limits import client_address
+from shared.security.tokens import read_order_token
 from shared.web.request import VARY, language_of, request_of
 from shared.words.words import Words, words
 
@@ -33,9 +32,8 @@ HEADERS = {
 
 
 @router.post("/reminders", status_code=202, summary="Subscribe to hold reminders")
-async def subscribe(body: ReminderRequest, request: Request) -> ReminderAnswer:
+async def subscribe(body: ReminderRequest, request: Request, state: OrdersState) -> ReminderAnswer:
     """Needs the pass the hold was made with. Repeating it changes nothing; nobody who opted out gets mail."""
-    state = state_of(request)
     customers = await state.authenticator.customers(request_of(request.scope), lapsed_s=state.tuning.lapsed_pass_s)
     check_address(state.mail_server, body.email, check_spelling=False)
     await reminders.subscribe(
@@ -48,23 +46,28 @@ async def subscribe(body: ReminderRequest, request: Request) -> ReminderAnswer:
 @router.post(
     "/orders/links", status_code=204, summary="Have the links of an address's orders mailed again", tags=["orders"]
 )
-async def send_links(body: LinksRequest, request: Request, background: BackgroundTasks) -> None:
+async def send_links(body: LinksRequest, request: Request, state: OrdersState, background: BackgroundTasks) -> None:
     """To the address that the orders have, at most once in ten minutes. The answer is the same for every address, and
     comes before anything is looked up.
     """
-    state = state_of(request)
     if state.settings.smtp_url is None:
         raise MailDisabled
-    address = client_address(request.scope, state.settings.trusted_proxies)
-    wait_s = state.link_limiter.take(address, now_s=time.monotonic())
-    if wait_s > 0:
-        raise TooManyRequests(retry_after_s=math.ceil(wait_s))
+    state.link_limiter.check(client_address(request.scope, state.settings.trusted_proxies) or "")
     background.add_task(send_again, state.db, body.email)
 
 
+def _customer(token: UnsubscribeToken, state: OrdersState) -> str:
+    try:
+        return read_order_token(state.settings.customer_keys, token, purpose=reminders.UNSUBSCRIBE)
+    except BadCredential as unknown:
+        raise NotFound from unknown
+
+
+Unsubscriber = Annotated[str, Depends(_customer)]
+
+
 @router.get("/reminders/stop/{token}", include_in_schema=False)
-async def confirm_unsubscribe(token: UnsubscribeToken, request: Request) -> HTMLResponse:
-    reminders.customer_of_token(state_of(request).settings.customer_keys, token)
+async def confirm_unsubscribe(customer: Unsubscriber, request: Request) -> HTMLResponse:
     text = words(language_of(request.scope))
     return _page(
         text, text("mail_stop_sure"), CONFIRM_FORM.format(note=text("mail_stop_note"), button=text("mail_stop"))
@@ -76,9 +79,8 @@ async def confirm_unsubscribe(token: UnsubscribeToken, request: Request) -> HTML
     summary="Unsubscribe from reminders with one click (RFC 8058)",
     response_class=HTMLResponse,
 )
-async def unsubscribe(token: UnsubscribeToken, request: Request) -> HTMLResponse:
-    state = state_of(request)
-    await reminders.opt_out(state.db, reminders.customer_of_token(state.settings.customer_keys, token))
+async def unsubscribe(customer: Unsubscriber, request: Request, state: OrdersState) -> HTMLResponse:
+    await reminders.opt_out(state.db, customer)
     text = words(language_of(request.scope))
     return _page(text, text("mail_stopped"), "")
 

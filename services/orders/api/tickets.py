@@ -1,23 +1,20 @@
 """The fans' API of an order's documents: its tickets and their codes, its receipt, and the session of a mail's link."""
 
-import math
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from inspect import getdoc
 from typing import TypeVar
 
-from services.orders.api.orders import order_cookie_header, read_own_order
+from services.orders.api.orders import order_key, read_own_order
 from services.orders.api.schemas import ShowAnswer, TicketAnswer, TicketsAnswer
 from services.orders.model.order import Order
 from services.orders.problems import NoReceipt, NoTickets, UnknownOrder, UnknownTicket
 from services.orders.state import State
 from services.orders.tickets.pdf import Receipt, TicketPage, content_hash, receipt_content, ticket_pages
 from services.orders.tickets.show import ShowInfo, read_show
-from services.orders.tickets.tickets import Ticket, TicketSigner, qr_svg, tickets_of
-from shared.errors.problems import NoCredential, NotFound, TooManyRequests
+from services.orders.tickets.tickets import TicketSigner, qr_svg, tickets_of
+from shared.errors.problems import NoCredential, NotFound
 from shared.runtime.clock import now_ms, rfc3339, to_datetime
-from shared.security.tokens import sign_order_token
 from shared.web.answers import JSON, NO_STORE, Answer, compressed, fields_of
 from shared.web.fast_routes import FastRoute
 from shared.web.pages.calendar_file import CalendarEntry, calendar_file
@@ -32,7 +29,7 @@ PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 async def list_tickets(request: Request) -> Answer:
     """Empty until the order is confirmed. Where codes rotate, `window_s` says how often to fetch them again."""
     state: State = request.state
-    order, tickets = await _own_tickets(request)
+    order = await read_own_order(request)
     show, text = await read_show(state.store.db, order.event_id), words(order.language)
     signer = TicketSigner(state.settings)
     found = TicketsAnswer(
@@ -49,15 +46,15 @@ async def list_tickets(request: Request) -> Answer:
                 void_at=rfc3339(one.void_at_ms) if one.void_at_ms else None,
                 code=signer.code(order, one) if one.is_valid else None,
             )
-            for one in tickets
+            for one in tickets_of(order)
         ],
     )
     return compressed(request.fields, Answer(200, found.model_dump_json().encode(), (JSON, NO_STORE)))
 
 
 async def ticket_code(request: Request) -> Answer:
-    order, tickets = await _own_tickets(request)
-    one = next((one for one in tickets if one.ticket_id == request.path["ticket_id"] and one.is_valid), None)
+    order = await read_own_order(request)
+    one = next((one for one in tickets_of(order) if one.ticket_id == request.path["ticket_id"] and one.is_valid), None)
     if one is None:
         raise UnknownTicket
     code = TicketSigner(request.state.settings).code(order, one)
@@ -66,9 +63,8 @@ async def ticket_code(request: Request) -> Answer:
 
 async def tickets_pdf(request: Request) -> Answer:
     state: State = request.state
-    order, tickets = await _own_tickets(request)
-    show = await read_show(state.store.db, order.event_id)
-    pages = ticket_pages(order, show, tickets, TicketSigner(state.settings))
+    order = await read_own_order(request)
+    pages = ticket_pages(order, await read_show(state.store.db, order.event_id), TicketSigner(state.settings))
     if not pages:
         raise NoTickets
     return await _pdf(request, pages, draw=state.pdf_renderer.tickets, name="tickets")
@@ -79,8 +75,7 @@ async def receipt_pdf(request: Request) -> Answer:
     order = await read_own_order(request)
     if not (order.charges or order.confirmed_at_ms):
         raise NoReceipt
-    show = await read_show(state.store.db, order.event_id)
-    receipt = receipt_content(order, show, seller=state.settings.seller)
+    receipt = receipt_content(order, await read_show(state.store.db, order.event_id), seller=state.settings.seller)
     return await _pdf(request, receipt, draw=state.pdf_renderer.receipt, name="receipt")
 
 
@@ -123,13 +118,7 @@ async def create_session(request: Request) -> Answer:
         raise NoCredential
     if opened != reference or await state.store.read(reference) is None:
         raise UnknownOrder
-    token = sign_order_token(state.settings.order_token_keys, reference)
-    return Answer(204, b"", fields_of({**PRIVATE, "set-cookie": order_cookie_header(state, reference, token)}))
-
-
-async def _own_tickets(request: Request) -> tuple[Order, list[Ticket]]:
-    order = await read_own_order(request)
-    return order, tickets_of(order)
+    return Answer(204, b"", (*fields_of(PRIVATE), order_key(state, reference)[1]))
 
 
 async def _pdf(
@@ -140,11 +129,7 @@ async def _pdf(
     headers = {**PRIVATE, "cache-control": "private, no-cache", "etag": etag}
     if etag in (request.header(b"if-none-match") or ""):
         return Answer(304, b"", fields_of(headers))
-    wait_s = request.state.pdf_limiter.take(reference, now_s=time.monotonic())
-    if wait_s > 0:
-        raise TooManyRequests(
-            "Too many PDFs of this order were requested. Try again after Retry-After.", retry_after_s=math.ceil(wait_s)
-        )
+    request.state.pdf_limiter.check(reference)
     headers |= {"content-type": PDF, "content-disposition": f'attachment; filename="{name}-{reference}.pdf"'}
     return Answer(200, await draw(content), fields_of(headers))
 

@@ -8,9 +8,10 @@ that an order has, so nobody else learns anything; a repeated request sends noth
 from sqlalchemy import func, insert, update
 
 from services.orders.mail.smtp import MailServer
+from services.orders.mail_settings import needs_smtputf8
 from services.orders.model.order import SOLD_STATUSES, Order
 from services.orders.model.update import OrderUpdate
-from services.orders.problems import AddressChangeRefused, EmailLikelyMistyped
+from services.orders.problems import AddressChangeRefused, AddressNotMailable, EmailLikelyMistyped
 from services.orders.store.store import OrderStore
 from services.orders.tables import audit_log, mail
 from shared.audit_log import Actor
@@ -27,8 +28,8 @@ def check_address(server: MailServer | None, address: str, check_spelling: bool)
     """Raises `AddressNotMailable` for an address that this mail server can never write to and, with `check_spelling`,
     `EmailLikelyMistyped` with a `suggestion`. Without a mail server nobody gets mail, and every address is fine.
     """
-    if server is not None:
-        server.require_mailable(address)
+    if server is not None and needs_smtputf8(address) and not server.has_smtputf8:
+        raise AddressNotMailable
     if check_spelling and (suggestion := suggested_address(address)) is not None:
         raise EmailLikelyMistyped(suggestion=suggestion)
 

@@ -6,41 +6,70 @@ whose content is no longer true is not sent. The order of a mail that was given 
 """
 
 import asyncio
-import hashlib
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from email.message import EmailMessage
 from math import ceil
 from typing import Any
 
 import aiosmtplib
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, select, tuple_, update
 
-from services.orders.mail.compose import MailComposer, Obsolete, PendingMail, TooEarly
-from services.orders.mail.recipient_limits import RecipientLimits
+from services.orders.mail.compose import Budget, MailComposer, Obsolete, PendingMail, TooEarly
 from services.orders.mail_settings import InvalidMailbox, needs_smtputf8, parse_sender
 from services.orders.metrics import MAILS
 from services.orders.settings import Settings
 from services.orders.tables import mail as mail_table
+from services.orders.tables import mail_recipient
 from services.orders.tables import order as order_table
 from services.orders.tuning import Tuning
 from shared.concurrency.background import Quiet
 from shared.concurrency.leased_queue import retry_pause_s
 from shared.errors.problems import Problem
 from shared.postgres.engine import AsyncEngine, statement
+from shared.rules.addresses import inbox_of, normalize_email
 from shared.runtime.logging import get_logger
+from shared.security.tokens import Keyring, b64
 
 log = get_logger("onsale.orders.mail")
-_LEASE = statement(__package__, "lease_mails")
+_LEASE, _TAKE = statement(__package__, "lease_mails"), statement(__package__, "take_mail")
 LEASE_S, SUBMIT_TIMEOUT_S, RUN_MAX_S = 120, 40, 60  # no mail is begun past RUN_MAX_S: the lease outlives the last one
 RETRY_MAX_S, ABANDON_AFTER_S = 4 * 3600, 86_400
-FORGET_AFTER_S, FORGET_ROWS = 30 * 86_400, 5_000
+FORGET_AFTER_S, FORGET_ROWS, COUNTS_KEPT_DAYS = 30 * 86_400, 5_000, 2
 ERROR_MAX_CHARS = 300
 QUIET_S = 5.0  # how late a mail may be that waits for its time
 Connect = Callable[[], AbstractAsyncContextManager[aiosmtplib.SMTP]]
 Ready = tuple[PendingMail, EmailMessage]
+Taken = tuple[str, date]  # one mail of a recipient's day
+
+
+@dataclass(frozen=True, slots=True)
+class RecipientLimits:
+    """At most `per_day` unpaid mails to one inbox a day (UTC), over all kinds and processes: anybody can type anybody's
+    address. Reminders and links sent again may use half of that, so that they never hold back the mails of somebody's
+    own order. A mail about a payment or a refund is neither counted nor held back. A mail is counted before it is sent;
+    it is uncounted if the server rejected it. Counted is a hash of the inbox, and forgotten after two days.
+    """
+
+    db: AsyncEngine
+    keys: Keyring
+    per_day: int
+
+    async def take(self, address: str, budget: Budget) -> Taken | None:
+        """Counts a mail to this address; None if its inbox got as many as it may today."""
+        recipient = b64(self.keys.mac("recipient", inbox_of(normalize_email(address))))
+        mails_max = self.per_day if budget == "own" else self.per_day // 2
+        async with self.db.begin() as connection:
+            day = await connection.scalar(_TAKE, {"recipient": recipient, "mails_max": mails_max})
+        return (recipient, day) if day is not None else None
+
+    async def give_back(self, taken: Taken) -> None:
+        mine = tuple_(mail_recipient.c.recipient, mail_recipient.c.day) == taken
+        async with self.db.begin() as connection:
+            await connection.execute(update(mail_recipient).where(mine).values(mails=mail_recipient.c.mails - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +81,11 @@ class MailDispatcher:
     settings: Settings
     tuning: Tuning
     connect: Connect
-
-    @property
-    def _limits(self) -> RecipientLimits:
-        return RecipientLimits(self.db, self.settings.customer_keys, self.tuning.mails_per_address)
+    limits: RecipientLimits
 
     async def run_once(self) -> Quiet | None:
         """Composes and sends the mails that are due now."""
-        stop_at = _clock() + RUN_MAX_S
+        stop_at = time.monotonic() + RUN_MAX_S
         async with self.db.begin() as connection:
             rows = await connection.execute(
                 _LEASE, {"many": ceil(self.settings.mails_per_s / self.settings.processes), "lease_s": LEASE_S}
@@ -71,7 +97,7 @@ class MailDispatcher:
 
     async def _compose(self, one: PendingMail) -> EmailMessage | None:
         try:
-            return await self.composer.compose(one, message_id=self._message_id(one))
+            return await self.composer.compose(one)
         except TooEarly as early:
             await self._update(one, due_at=early.until)
         except Obsolete as reason:
@@ -85,10 +111,6 @@ class MailDispatcher:
             await self._retry(one, failed)
         return None
 
-    def _message_id(self, one: PendingMail) -> str:
-        domain = parse_sender(self.settings.mail_from).domain
-        return f"<{hashlib.sha256(one.mail_key.encode()).hexdigest()[:40]}@{domain or 'localhost'}>"
-
     async def _send(self, ready: Sequence[Ready], stop_at: float) -> None:
         """If a session breaks, the mail it was sending is retried later and the others are sent in a new session; if no
         session can be opened, all of them are retried later.
@@ -100,7 +122,7 @@ class MailDispatcher:
                 async with self.connect() as client:
                     opened = True
                     while left:
-                        if _clock() > stop_at:
+                        if time.monotonic() > stop_at:
                             return
                         await self._submit(client, *left[0])
                         left.pop(0)
@@ -118,10 +140,10 @@ class MailDispatcher:
             await self._update(one, due_at=func.now())  # its buyer corrected it meanwhile
         elif (budget := one.counts_as) is None:
             await self._hand_over(client, one, message, utf8=utf8)
-        elif (taken := await self._limits.take(one.address, budget)) is None:
+        elif (taken := await self.limits.take(one.address, budget)) is None:
             await self._abandon(one, "the address got its mails of today", outcome="suppressed")
         elif not await self._hand_over(client, one, message, utf8=utf8):
-            await self._limits.give_back(taken)
+            await self.limits.give_back(taken)
 
     async def _hand_over(self, client: aiosmtplib.SMTP, one: PendingMail, message: EmailMessage, *, utf8: bool) -> bool:
         """Whether the server accepted the mail. Raises when the session is lost: then it may have."""
@@ -132,22 +154,19 @@ class MailDispatcher:
                     sender, [message["To"].addresses[0].addr_spec], message.as_bytes(),
                     mail_options=["SMTPUTF8"] if utf8 else [],
                 )  # fmt: skip
-        except aiosmtplib.SMTPRecipientsRefused as refused:
-            await self._on_rejection(one, refused.recipients[0])
-        except (aiosmtplib.SMTPDataError, aiosmtplib.SMTPSenderRefused) as refused:
-            await self._on_rejection(one, refused)
+        except (aiosmtplib.SMTPRecipientsRefused, aiosmtplib.SMTPDataError) as failed:
+            refused = failed.recipients[0] if isinstance(failed, aiosmtplib.SMTPRecipientsRefused) else failed
+            if refused.code >= 500:
+                await self._abandon(one, f"{refused.code} {refused.message}", outcome="rejected")
+            else:
+                await self._retry(one, refused)
+        except aiosmtplib.SMTPSenderRefused as refused:  # that is our configuration, which may be corrected
+            await self._retry(one, refused)
         else:
-            await self._finish(one, unmailed=False, sent_at=func.now(), error=None)
+            await self._update(one, unmailed=False, sent_at=func.now(), error=None)
             MAILS.labels(one.kind, "sent").inc()
             return True
         return False
-
-    async def _on_rejection(self, one: PendingMail, refused: aiosmtplib.SMTPResponseException) -> None:
-        """Abandons the mail on 5xx, except for a rejected sender: that is our configuration, which may be corrected."""
-        if refused.code >= 500 and not isinstance(refused, aiosmtplib.SMTPSenderRefused):
-            await self._abandon(one, f"{refused.code} {refused.message}", outcome="rejected")
-        else:
-            await self._retry(one, refused)
 
     async def _retry(self, one: PendingMail, failed: Exception) -> None:
         if one.age_s > ABANDON_AFTER_S:
@@ -165,7 +184,7 @@ class MailDispatcher:
             log.warning("mail.abandoned", mail_key=one.mail_key, outcome=outcome)
         unsaid = outcome == "obsolete" or (outcome == "suppressed" and one.counts_as == "asked")
         sets = {"abandoned_at": func.now(), "error": reason[:ERROR_MAX_CHARS]}
-        await self._finish(one, unmailed=None if unsaid else True, **sets)
+        await self._update(one, unmailed=None if unsaid else True, **sets)
         MAILS.labels(one.kind, outcome).inc()
 
     async def _address(self, one: PendingMail) -> str | None:
@@ -175,8 +194,8 @@ class MailDispatcher:
             )
         return found
 
-    async def _finish(self, one: PendingMail, *, unmailed: bool | None, **sets: Any) -> None:
-        """Ends a mail, and writes to its order whether its buyer could not be mailed; None leaves that as it is."""
+    async def _update(self, one: PendingMail, *, unmailed: bool | None = None, **sets: Any) -> None:
+        """Changes a mail, and writes to its order whether its buyer could not be mailed; None leaves that as it is."""
         changed = {"version": order_table.c.version + 1}
         mine = [order_table.c.reference == one.reference, order_table.c.customer_email == one.address]
         mine.append(order_table.c.unmailed_at.is_(None) if unmailed else order_table.c.unmailed_at.is_not(None))
@@ -186,18 +205,11 @@ class MailDispatcher:
                 await connection.execute(update(order_table).where(*mine).values(unmailed_at=at, **changed))
             await connection.execute(update(mail_table).where(mail_table.c.mail_key == one.mail_key).values(**sets))
 
-    async def _update(self, one: PendingMail, **sets: Any) -> None:
-        async with self.db.begin() as connection:
-            await connection.execute(update(mail_table).where(mail_table.c.mail_key == one.mail_key).values(**sets))
-
     async def forget(self) -> None:
         """Deletes a batch of the mails of 30 days ago, and with them their addresses; and yesterday's counts."""
-        await self._limits.forget()
         old = mail_table.c.created_at < func.now() - timedelta(seconds=FORGET_AFTER_S)
         keys = select(mail_table.c.mail_key).where(old).limit(FORGET_ROWS)
         async with self.db.begin() as connection:
             await connection.execute(delete(mail_table).where(mail_table.c.mail_key.in_(keys)))
-
-
-def _clock() -> float:
-    return asyncio.get_running_loop().time()
+            past = mail_recipient.c.day < func.current_date() - COUNTS_KEPT_DAYS
+            await connection.execute(delete(mail_recipient).where(past))

@@ -4,7 +4,6 @@ Consent is given by the holder of the reservation, here or together with the res
 until this service has imported it. An opt-out is kept by customer key, an HMAC of the address, never by the address.
 """
 
-import hmac
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -19,12 +18,12 @@ from services.orders.steps.run import InventoryBatcher
 from services.orders.tables import mail, mail_opt_out
 from shared.concurrency.background import Quiet
 from shared.contracts.inventory import Reservation
-from shared.errors.problems import HoldExpired, NotFound, Problem, UnknownReservation
+from shared.errors.problems import HoldExpired, Problem, UnknownReservation
 from shared.postgres.engine import AsyncEngine
 from shared.runtime.clock import now_ms, to_datetime
-from shared.security.tokens import Keyring, b64, unb64
 from shared.words.words import DEFAULT_LANGUAGE
 
+UNSUBSCRIBE = "mail-stop"  # the purpose of a token that opts a customer out
 CONSENT_POLL_S = 2.0
 LEAD_S = 120  # a reminder is sent so long before a hold ends
 AFTER_S = 5
@@ -76,22 +75,6 @@ async def schedule_reminders(
     ]  # fmt: skip
     async with db.begin() as connection:
         await connection.execute(insert(mail).values(rows).on_conflict_do_nothing())
-
-
-def unsubscribe_token(keys: Keyring, customer: str) -> str:
-    """A token that opts this customer out and is good for nothing else."""
-    return f"{customer}.{keys.kid}.{b64(keys.mac('mail-stop', customer))}"
-
-
-def customer_of_token(keys: Keyring, token: str) -> str:
-    """The customer key in an unsubscribe token. Raises `NotFound` for a token that we did not sign."""
-    customer, kid, mac = token.split(".")
-    try:
-        if hmac.compare_digest(unb64(mac), keys.mac("mail-stop", customer, kid=kid)):
-            return customer
-    except (KeyError, ValueError) as broken:
-        raise NotFound from broken
-    raise NotFound
 
 
 async def opt_out(db: AsyncEngine, customer: str) -> None:

@@ -57,12 +57,13 @@ class ChargeLimits(NamedTuple):
 
     def refusal(self, amount_minor: int, currency: str) -> str | None:
         """Why this amount can never be charged; None if it can."""
-        if amount_minor % self.step_minor:
-            return f"{format_money(amount_minor, currency)} is no multiple of {format_money(self.step_minor, currency)}"
-        if amount_minor < self.least_minor:
-            return f"{format_money(amount_minor, currency)} is less than {format_money(self.least_minor, currency)}"
-        if amount_minor > self.most_minor:
-            return f"{format_money(amount_minor, currency)} is more than {format_money(self.most_minor, currency)}"
+        for is_wrong, why, bound_minor in (
+            (amount_minor % self.step_minor, "no multiple of", self.step_minor),
+            (amount_minor < self.least_minor, "less than", self.least_minor),
+            (amount_minor > self.most_minor, "more than", self.most_minor),
+        ):
+            if is_wrong:
+                return f"{format_money(amount_minor, currency)} is {why} {format_money(bound_minor, currency)}"
         return None
 
 

@@ -51,11 +51,8 @@ class Sandbox:
         self, client: ExternalClient, url: str, *, secrets: Sequence[str], timeout_s: float,
         limits: Callable[[str], ChargeLimits] = lambda _: NO_LIMITS,
     ) -> None:  # fmt: skip
-        self._client = client
-        self._url = url.rstrip("/")
-        self._secrets = secrets
-        self._timeout_s = timeout_s
-        self.limits = limits
+        self._client, self._url, self._secrets = client, url.rstrip("/"), secrets
+        self._timeout_s, self.limits = timeout_s, limits
 
     async def create(self, charge: ChargeRequest) -> ProviderCharge:
         body = {name: value for name, value in asdict(charge).items() if value is not None and name != "key"}
@@ -144,6 +141,7 @@ def _answer(response: ExternalResponse) -> dict[str, Any]:
 
 
 def _charge(answer: dict[str, Any]) -> ProviderCharge:
+    dispute = answer.get("dispute")
     return ProviderCharge(
         charge_ref=answer["id"],
         reference=answer["reference"],
@@ -155,14 +153,11 @@ def _charge(answer: dict[str, Any]) -> ProviderCharge:
         reason=answer["failure_reason"],
         checkout_url=answer["checkout_url"],
         refunded_minor=answer["refunded_minor"],
-        dispute=_dispute(answer.get("dispute")),
+        dispute=dispute
+        and ChargeDispute(
+            dispute_ref=dispute["id"], status=dispute["status"], withdrawn_minor=dispute["withdrawn_minor"]
+        ),
     )
-
-
-def _dispute(answer: dict[str, Any] | None) -> ChargeDispute | None:
-    if answer is None:
-        return None
-    return ChargeDispute(dispute_ref=answer["id"], status=answer["status"], withdrawn_minor=answer["withdrawn_minor"])
 
 
 def open_provider(client: ExternalClient, settings: Settings) -> Sandbox:

@@ -31,7 +31,6 @@ from services.orders.metrics import PROVIDER_SECONDS
 from services.orders.providers.provider import (
     AlreadySucceeded,
     ChargeDispute,
-    ChargeLimits,
     ChargeRequest,
     ChargeStatus,
     DisputeStatus,
@@ -86,6 +85,7 @@ class Stripe:
 
     name = "stripe"
     methods = frozenset({"card", "redirect"})
+    limits = staticmethod(stripe_limits)
 
     def __init__(
         self, client: ExternalClient, url: str, *, secret_key: str, webhook_secrets: Sequence[str], timeout_s: float
@@ -96,28 +96,19 @@ class Stripe:
         ).v1  # fmt: skip
         self._webhook_secrets = webhook_secrets
 
-    def limits(self, currency: str) -> ChargeLimits:
-        return stripe_limits(currency)
-
     async def create(self, charge: ChargeRequest) -> ProviderCharge:
-        """A key that was used with other parameters (the event was renamed since) is a charge to be looked up."""
-        try:
-            return await (self._open_hosted_page(charge) if charge.method == "redirect" else self._charge_card(charge))
-        except KeyReused as reused:
-            raise OutcomeUnknown(str(reused)) from reused
+        return await (self._open_hosted_page(charge) if charge.method == "redirect" else self._charge_card(charge))
 
     async def _charge_card(self, charge: ChargeRequest) -> ProviderCharge:
         """A declined card leaves an intent behind, which has the reason."""
         if charge.token is None:
             raise ProviderRejected("token_missing")
         by_page = charge.return_url is not None
-        params: Any = _intent_of(charge) | {
+        params: Any = _intent_of(charge) | ({"return_url": charge.return_url} if by_page else {}) | {
             "amount": to_stripe(charge.amount_minor, charge.currency), "currency": charge.currency.lower(),
             "payment_method": charge.token, "confirm": True, "error_on_requires_action": not by_page, "expand": CHARGE,
             "automatic_payment_methods": {"enabled": True, "allow_redirects": "always" if by_page else "never"},
         }  # fmt: skip
-        if by_page:
-            params["return_url"] = charge.return_url
         call = self._api.payment_intents.create_async(params, {"idempotency_key": charge.key})
         try:
             return charge_of(await self._call("create", call))
@@ -142,18 +133,18 @@ class Stripe:
 
     async def fetch(self, charge_ref: str) -> ProviderCharge:
         if _is_hosted_page(charge_ref):
-            call = self._api.checkout.sessions.retrieve_async(charge_ref, {"expand": OF_PAGE})
-            page = await self._call("fetch", call)
-            await self._add_disputes([page.get("payment_intent")])
-            return charge_of(page)
-        intent = await self._intent(charge_ref)
-        await self._add_disputes([intent])
-        return charge_of(intent)
+            page = self._api.checkout.sessions.retrieve_async(charge_ref, {"expand": OF_PAGE})
+            answer = await self._call("fetch", page)
+        else:
+            answer = await self._intent(charge_ref)
+        await self._add_disputes([answer.get("payment_intent", answer)])
+        return charge_of(answer)
 
     async def _add_disputes(self, intents: Iterable[Answer | None]) -> None:
         """Reads the disputes of those intents that have any, newest first."""
         for intent in intents:
-            if intent is not None and is_disputed(intent):
+            paid = (intent or {}).get("latest_charge")
+            if intent and isinstance(paid, dict) and paid.get("disputed"):
                 query: Any = {"payment_intent": intent["id"], "limit": PAGE_MAX}
                 intent["disputes"] = (await self._call("disputes", self._api.disputes.list_async(query)))["data"]
 
@@ -307,30 +298,31 @@ class Declined(ProviderRejected):
         self.intent = intent
 
 
-class KeyReused(ProviderRejected):
-    """This idempotency key came with other parameters before."""
-
-
 def provider_error(failed: StripeError) -> Exception:
-    """The protocol's error. A conflict (409) means that the first call with this key is still running."""
+    """The protocol's error. A conflict (409) means that the first call with this key is still running; a key that was
+    used with other parameters (the event was renamed since), that its call has to be looked up.
+    """
     error: Answer = failed.error.to_dict() if failed.error else {}
     code = str(error.get("decline_code") or error.get("code") or "refused")
-    if isinstance(failed, APIConnectionError):
-        return Unreachable("unreachable") if isinstance(failed.__cause__, NotReached) else ProviderTimeout(str(failed))
-    if isinstance(failed, RateLimitError):
-        return RateLimited("rate-limited")
-    if isinstance(failed, AuthenticationError | PermissionError):
-        log.error("stripe.credentials_refused")
-        return NotSent("credentials-refused")
-    if isinstance(failed, CardError):
-        return Declined(code, error["payment_intent"]) if error.get("payment_intent") else ProviderRejected(code)
-    if isinstance(failed, IdempotencyError):
-        return KeyReused(code)
-    if isinstance(failed, InvalidRequestError):
-        return ProviderRejected(code)
-    if isinstance(failed, APIError) and failed.http_status == 409:
-        return ProviderTimeout("in progress")
-    return OutcomeUnknown(f"status {failed.http_status}")
+    match failed:
+        case APIConnectionError():
+            never_sent = isinstance(failed.__cause__, NotReached)
+            return Unreachable("unreachable") if never_sent else ProviderTimeout(str(failed))
+        case RateLimitError():
+            return RateLimited("rate-limited")
+        case AuthenticationError() | PermissionError():
+            log.error("stripe.credentials_refused")
+            return NotSent("credentials-refused")
+        case CardError():
+            return Declined(code, error["payment_intent"]) if error.get("payment_intent") else ProviderRejected(code)
+        case IdempotencyError():
+            return OutcomeUnknown(code)
+        case InvalidRequestError():
+            return ProviderRejected(code)
+        case APIError(http_status=409):
+            return ProviderTimeout("in progress")
+        case _:
+            return OutcomeUnknown(f"status {failed.http_status}")
 
 
 def charge_of(answer: Answer) -> ProviderCharge:
@@ -371,11 +363,6 @@ def _of_intent(intent: Answer) -> ProviderCharge:
         refunded_minor=None if refunded is None else from_stripe(refunded, currency),
         dispute=_dispute_of(intent.get("disputes") or [], currency),
     )  # fmt: skip
-
-
-def is_disputed(intent: Answer | None) -> bool:
-    paid = (intent or {}).get("latest_charge")
-    return isinstance(paid, dict) and bool(paid.get("disputed"))
 
 
 def _dispute_of(disputes: list[Answer], currency: str) -> ChargeDispute | None:

@@ -3,7 +3,6 @@
 However many operators watch, the orders are counted at most once a second, and for at most a tenth of the time.
 """
 
-from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -24,24 +23,22 @@ class OrdersFlows:
     def __init__(self, db: AsyncEngine, takeover_s: float) -> None:
         self._db = db
         self._limits = {"takeover_s": takeover_s, "seconds": RECENT_S, "reasons_max": REASONS_MAX}
-        self._flows: CachedReads[OrdersFlow] = CachedReads.for_reports()
-        self._histories: CachedReads[OrdersHistory] = CachedReads.for_reports()
+        self._reads: CachedReads[Any] = CachedReads.for_reports()
+        self.close = self._reads.close  # cancels the statements under way
 
     async def flow(self, event_id: str) -> OrdersFlow:
         """Counts of the whole sale so far; an unknown event has no orders."""
-        bound = {"event_id": event_id, **self._limits}
-        return await self._flows.get(event_id, partial(self._read, OrdersFlow, _FLOW, bound))
+        return await self._read(event_id, OrdersFlow, _FLOW, {"event_id": event_id, **self._limits})
 
     async def history(self, event_id: str, steps: TimeSteps) -> OrdersHistory:
         """Counts by step of time, and sums of the whole sale."""
         bound = {"event_id": event_id, **steps.bound()}
-        return await self._histories.get(f"{event_id}/{steps}", partial(self._read, OrdersHistory, _HISTORY, bound))
+        return await self._read(f"{event_id}/{steps}", OrdersHistory, _HISTORY, bound)
 
-    async def _read(self, report: type[Report], query: Any, bound: dict[str, Any]) -> Report:
-        async with self._db.connect() as connection:
-            return report.model_validate(dict((await connection.execute(query, bound)).mappings().one()))
+    async def _read(self, key: str, report: type[Report], query: Any, bound: dict[str, Any]) -> Report:
+        async def read() -> Report:
+            async with self._db.connect() as connection:
+                return report.model_validate(dict((await connection.execute(query, bound)).mappings().one()))
 
-    async def close(self) -> None:
-        """Cancels the statements under way."""
-        await self._flows.close()
-        await self._histories.close()
+        found: Report = await self._reads.get(key, read)
+        return found

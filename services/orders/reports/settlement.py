@@ -40,17 +40,10 @@ class DateRange:
     last: date
     zone: ZoneInfo
 
-    def bounds(self) -> list[tuple[str, datetime, datetime]]:
-        """Each day with its beginning and its end."""
-        days = [self.first + timedelta(days=n) for n in range((self.last - self.first).days + 1)]
-        return [(day.isoformat(), self._begins(day), self._begins(day + timedelta(days=1))) for day in days]
-
-    def _begins(self, day: date) -> datetime:
-        return datetime.combine(day, time(), self.zone)
-
-    @property
-    def span(self) -> tuple[datetime, datetime]:
-        return self._begins(self.first), self._begins(self.last + timedelta(days=1))
+    def span(self) -> dict[str, datetime]:
+        """The beginning of the first day as `start`, the end of the last as `stop`."""
+        days = {"start": self.first, "stop": self.last + timedelta(days=1)}
+        return {name: datetime.combine(day, time(), self.zone) for name, day in days.items()}
 
 
 def date_range(first: date, last: date, zone: str, *, compare: bool) -> DateRange:
@@ -71,10 +64,8 @@ async def settlement(
     """Sums by day, provider and currency, and those of all days; with a comparison if providers are given. Raises
     `Unavailable` if one of them does not answer.
     """
-    names, starts, ends = (list(column) for column in zip(*days.bounds(), strict=True))
     async with db.connect() as connection:
-        found = await connection.execute(_SETTLEMENT, {"days": names, "starts": starts, "ends": ends})
-        rows = found.mappings().all()
+        rows = (await connection.execute(_SETTLEMENT, {"tz": str(days.zone), **days.span()})).mappings().all()
     report: dict[str, Any] = {
         "from": days.first.isoformat(), "to": days.last.isoformat(), "tz": str(days.zone),
         "days": [row for row in rows if row["day"]],
@@ -87,15 +78,15 @@ async def settlement(
 
 async def _compare(db: AsyncEngine, name: str, provider: Provider, days: DateRange) -> ProviderComparison:
     """A charge of the last moments may be missing in our ledger because it is on its way there."""
-    start, stop = days.span
+    span = days.span()
     try:
-        listed = await provider.list_since(from_datetime(start - LISTED_BEFORE))
+        listed = await provider.list_since(from_datetime(span["start"] - LISTED_BEFORE))
     except (NotSent, OutcomeUnknown, ProviderRejected) as failed:
         raise Unavailable(f"{name} does not answer. Try again later.") from failed
     theirs = list({charge.charge_ref: charge for charge in listed if charge.status == "succeeded"}.values())
     bound = {
         "provider": name, "theirs": orjson.dumps(theirs).decode(), "refs": [charge.charge_ref for charge in theirs],
-        "start": start, "stop": stop, "listed_max": LISTED_MAX,
+        "listed_max": LISTED_MAX, **span,
     }  # fmt: skip
     async with db.connect() as connection:
         found = (await connection.execute(_COMPARE_CHARGES, bound)).mappings().one()

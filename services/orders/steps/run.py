@@ -1,6 +1,6 @@
 """What the steps of an order have in common: the parts of the process that they use, calls to inventory, their run."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,7 +88,7 @@ class Parts:
     store: OrderStore
     frames: Frames
     inventory: InventoryBatcher
-    providers: Mapping[str, Provider]
+    providers: dict[str, Provider]
     settings: Settings
     shows: ShowCache
     failpoint: Failpoint = no_failpoint

@@ -13,19 +13,8 @@ from shared.runtime.clock import to_datetime
 from shared.web.pages.bill_words import adjustment_name
 from shared.words.words import Words
 
-WrittenRow = tuple[str, str]  # a name and an amount
-
-
-class Row(NamedTuple):
-    """A line of a bill, in minor units of its currency."""
-
-    name: str
-    amount_minor: int
-    currency: str
-
-    def written(self, text: Words) -> WrittenRow:
-        """The name and the amount, as they are printed."""
-        return self.name, text.money(self.amount_minor, self.currency)
+Row = tuple[str, int]  # a name, and an amount in minor units of the order's currency
+WrittenRow = tuple[str, str]
 
 
 class Bill(NamedTuple):
@@ -35,9 +24,9 @@ class Bill(NamedTuple):
     sums: list[Row]
     taxes: list[Row]
 
-    def written(self, text: Words) -> tuple[list[WrittenRow], list[WrittenRow], list[WrittenRow]]:
+    def written(self, text: Words, currency: str) -> tuple[list[WrittenRow], list[WrittenRow], list[WrittenRow]]:
         """The three parts as they are printed, the taxes under a heading."""
-        rows, sums, taxes = ([row.written(text) for row in part] for part in self)
+        rows, sums, taxes = ([(name, text.money(minor, currency)) for name, minor in part] for part in self)
         if taxes:
             taxes.insert(0, (text("paper_taxes", amount=sums[0][1]), ""))
         return rows, sums, taxes
@@ -48,12 +37,8 @@ NO_BILL = Bill([], [], [])
 
 def order_bill(order: Order, show: ShowInfo, text: Words) -> Bill:
     """The bill as the order is now; days are those of the venue."""
-    tickets = [
-        Row(_tickets(line, show, text), line.quantity * line.unit_price_minor, order.currency) for line in order.lines
-    ]
-    added = [
-        Row(_name(extra, text), extra.amount_minor, order.currency) for extra in order.extras if not extra.included
-    ]
+    tickets = [(_tickets(line, show, text), line.quantity * line.unit_price_minor) for line in order.lines]
+    added = [(_name(extra, text), extra.amount_minor) for extra in order.extras if not extra.included]
     return Bill([*tickets, *added], _sums(order, show, text), _taxes(order, text))
 
 
@@ -68,18 +53,18 @@ def _name(extra: Adjustment, text: Words) -> str:
 
 def _sums(order: Order, show: ShowInfo, text: Words) -> list[Row]:
     """The total; each payment and what was returned of it; and what is left, if anything was."""
-    sums = [Row(text("total"), order.total_minor, order.currency)]
+    sums = [(text("total"), order.total_minor)]
     paid = [c for c in order.charges if c.charge_ref == order.charge_ref or order.status not in SALE_STATUSES]
     for charge in paid:
         paid_on = text("paper_paid", date=day_of(show, charge.occurred_at_ms, text), provider=charge.provider)
-        sums.append(Row(paid_on, charge.amount_minor, charge.currency))
+        sums.append((paid_on, charge.amount_minor))
         pending = sum(r.amount_minor for r in order.refunds if r.charge_ref == charge.charge_ref)
         for name, back_minor in (("refunded", charge.refunded_minor - pending), ("refunding", pending)):
             if back_minor:
-                sums.append(Row(text(name), -back_minor, charge.currency))
+                sums.append((text(name), -back_minor))
     if any(charge.refunded_minor for charge in paid):
         left_minor = sum(charge.amount_minor - charge.refunded_minor for charge in paid)
-        sums.append(Row(text("paper_left"), left_minor, order.currency))
+        sums.append((text("paper_left"), left_minor))
     return sums
 
 
@@ -94,8 +79,7 @@ def _taxes(order: Order, text: Words) -> list[Row]:
     for tax in taxes:
         base_minor = net_minor if tax.included else prices_minor
         net, gross = (text.money(minor, order.currency) for minor in (base_minor, base_minor + tax.amount_minor))
-        name = text("paper_taxed", tax=_name(tax, text), net=net, gross=gross)
-        rows.append(Row(name, tax.amount_minor, order.currency))
+        rows.append((text("paper_taxed", tax=_name(tax, text), net=net, gross=gross), tax.amount_minor))
     return rows
 
 

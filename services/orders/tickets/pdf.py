@@ -1,7 +1,7 @@
 """Tickets and receipts of an order as PDF, in the order's language.
 
-They are drawn in threads, a few at once and a bounded number waiting, with texts clipped to their space. Documents are
-cached by a hash of their content, the latest within a bound of bytes; concurrent requests for one share its drawing.
+They are drawn in threads, a few at once and a bounded number waiting, with texts clipped to their space. Concurrent
+requests for one document share its drawing.
 """
 
 import asyncio
@@ -9,29 +9,27 @@ import hashlib
 import io
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import segno
-from cachetools import LRUCache
 from reportlab.lib.pagesizes import A4, A6
 from reportlab.lib.units import mm
 from reportlab.pdfgen.canvas import Canvas
 
 from services.orders.model.order import Order
 from services.orders.tickets.bill import day_of, order_bill
-from services.orders.tickets.lettering import Letters
+from services.orders.tickets.lettering import Letters, register_custom_font, unprintable
 from services.orders.tickets.show import ShowInfo
-from services.orders.tickets.tickets import Ticket, TicketSigner
-from services.orders.tickets.typefaces import register_custom_font, warning_about
+from services.orders.tickets.tickets import TicketSigner, tickets_of
 from shared.concurrency.coalescing import SingleFlight
 from shared.errors.problems import Overloaded
 from shared.words.words import words
 
 PAGES_MAX = 200
 Draw = Callable[[Canvas], None]
+T = TypeVar("T")
 
 
 class TicketPage(NamedTuple):
@@ -69,9 +67,8 @@ def content_hash(document: Sequence[TicketPage] | Receipt) -> str:
 class PdfRenderer:
     """Draws in threads of its own. `close` waits for the drawings in progress."""
 
-    def __init__(self, *, workers: int, waiting_max: int, font: Path | None, cache_max_bytes: int = 0) -> None:
+    def __init__(self, *, workers: int, waiting_max: int, font: Path | None) -> None:
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="orders-pdf")
-        self._cache: LRUCache[str, bytes] = LRUCache(cache_max_bytes, getsizeof=len)
         self._drawings: SingleFlight[bytes] = SingleFlight(in_flight_max=workers + waiting_max)
         self._has_custom_font = font is not None
         if font is not None:
@@ -85,37 +82,30 @@ class PdfRenderer:
         text = words(pages[0].language)
         draws = [partial(self._draw_ticket, page) for page in pages]
         document = partial(_document, A6, text.language, text("stock_title"), draws)
-        return await self._cached(content_hash(pages), document)
+        return await self._drawn(content_hash(pages), document)
 
     async def receipt(self, receipt: Receipt) -> bytes:
         assert len(receipt.rows) <= PAGES_MAX
         text = words(receipt.language)
         title = text("paper_receipt", reference=receipt.reference)
         document = partial(_document, A4, text.language, title, [partial(self._draw_receipt, receipt)])
-        return await self._cached(content_hash(receipt), document)
+        return await self._drawn(content_hash(receipt), document)
 
-    async def warnings(self, texts: Sequence[str]) -> list[str]:
-        """What an operator should know before these texts are printed."""
-        find = partial(warning_about, texts, custom=self._has_custom_font)
-        found = await asyncio.get_running_loop().run_in_executor(self._threads, find)
-        return [found] if found else []
+    async def unprintable(self, texts: Sequence[str]) -> str:
+        """The characters of these texts that papers cannot show."""
+        return await self._in_thread(partial(unprintable, texts, custom=self._has_custom_font))
 
-    async def _cached(self, key: str, draw: Callable[[], bytes]) -> bytes:
-        """The document with this hash: from the cache, from a drawing in progress, or drawn now."""
-        if (cached := self._cache.get(key)) is not None:
-            return cached
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _drawn(self, key: str, draw: Callable[[], bytes]) -> bytes:
+        """The document with this hash: from a drawing in progress, or drawn now."""
         try:
-            return await self._drawings.run(key, partial(self._render, key, draw))
+            return await self._drawings.run(key, partial(self._in_thread, draw))
         except Overloaded as full:
             raise Overloaded(
                 "Too many PDFs are being drawn. Try again, or use the order page.", retry_after_s=3
             ) from full
-
-    async def _render(self, key: str, draw: Callable[[], bytes]) -> bytes:
-        drawn = await asyncio.get_running_loop().run_in_executor(self._threads, draw)
-        with suppress(ValueError):  # larger than the whole cache
-            self._cache[key] = drawn
-        return drawn
 
     # -- drawing ---------------------------------------------------------------------------------------------------
 
@@ -182,7 +172,7 @@ def _draw_qr(canvas: Canvas, code: str, x: float, y: float, size: float) -> None
             canvas.rect(x + dark * module, y + size - down * module, (start - dark) * module, module, stroke=0, fill=1)
 
 
-def ticket_pages(order: Order, show: ShowInfo, tickets: list[Ticket], signer: TicketSigner) -> list[TicketPage]:
+def ticket_pages(order: Order, show: ShowInfo, signer: TicketSigner) -> list[TicketPage]:
     """A page for every valid ticket. Rotating codes are not printed: they would be invalid soon."""
     text = words(order.language)
     return [
@@ -191,7 +181,7 @@ def ticket_pages(order: Order, show: ShowInfo, tickets: list[Ticket], signer: Ti
             place=show.place(one.section_id, one.seat_id, text), reference=order.reference, ticket_id=one.ticket_id,
             code=None if signer.window_s else signer.code(order, one),
         )
-        for one in tickets
+        for one in tickets_of(order)
         if one.is_valid
     ]  # fmt: skip
 
@@ -199,7 +189,7 @@ def ticket_pages(order: Order, show: ShowInfo, tickets: list[Ticket], signer: Ti
 def receipt_content(order: Order, show: ShowInfo, *, seller: str) -> Receipt:
     """What was bought, paid and refunded; days are those of the venue."""
     text = words(order.language)
-    rows, sums, taxes = order_bill(order, show, text).written(text)
+    rows, sums, taxes = order_bill(order, show, text).written(text, order.currency)
     facts = (
         text("paper_ordered", date=day_of(show, order.created_at_ms, text), name=order.customer_name),
         text("status", status=text(f"status_{order.status}")),

@@ -18,8 +18,9 @@ import random
 import secrets
 import socket
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
@@ -28,6 +29,7 @@ import httpx
 from sqlalchemy import text
 
 from services.orders.metrics import WEBHOOK_DELIVERIES
+from services.orders.problems import WebhookUrlRefused
 from services.orders.settings import Settings
 from services.orders.tuning import Tuning
 from shared.concurrency.leased_queue import SOON_S, LeasedQueue
@@ -47,43 +49,13 @@ _ANY_SOON = text(
 _EXCLUSIVE_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('orders webhooks', 0))")
 KEPT_DAYS = 30
 LEASE_SPARE_S = 30.0
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 ADDRESSES_MAX = 3
 NAT64 = IPv6Network("64:ff9b::/96")
 SECRET_PREFIX = "whsec_"  # noqa: S105 - the prefix of Standard Webhooks secrets
 SECRET_BYTES = 32
 RESPONSE_MAX_BYTES = 16 * 1024
-GONE = 410
+GONE = 410  # the receiver wants no more webhooks: its endpoint is disabled
 DEFAULT_PORTS = {"https": 443, "http": 80}
-
-
-class AddressRefused(Exception):
-    """A webhook may not be sent to this address; the message says why."""
-
-
-class SsrfGuard:
-    """Resolves names on threads of its own: a name server that hangs delays webhooks and nothing else."""
-
-    def __init__(self, threads_max: int) -> None:
-        self._threads = ThreadPoolExecutor(threads_max, thread_name_prefix="webhook-dns")
-
-    async def resolve_public(self, host: str, port: int) -> list[str]:
-        """Every address of this name, in the order this machine would try them. Raises `OSError`."""
-        lookup = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-        found = await asyncio.get_running_loop().run_in_executor(self._threads, lookup)
-        return [str(sockaddr[0]) for *_, sockaddr in found]
-
-    def close(self) -> None:
-        """Pending lookups are abandoned."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-async def resolve_allowed(host: str, port: int, *, loopback: bool, resolve: Resolve) -> list[str]:
-    """The first addresses of `host` that may be connected to. Raises `AddressRefused`, `OSError`."""
-    found = [text for text in dict.fromkeys(await resolve(host, port)) if is_allowed(text, loopback=loopback)]
-    if not found:
-        raise AddressRefused("The address is private, of this machine, or reserved. Send a URL with a public address.")
-    return found[:ADDRESSES_MAX]
 
 
 def is_allowed(text: str, *, loopback: bool) -> bool:
@@ -130,11 +102,6 @@ class DeliveryResult:
     def delivered(self) -> bool:
         return self.status is not None and 200 <= self.status < 300
 
-    @property
-    def gone(self) -> bool:
-        """410: the receiver wants no more webhooks; the endpoint is disabled."""
-        return self.status == GONE
-
 
 def new_secret() -> str:
     """A new random signing secret."""
@@ -150,11 +117,34 @@ def sign(secret: str, message_id: str, at_s: int, body: str) -> str:
 
 class Sender:
     """Posts over `client`, which must keep no connections and resolve no names: certificates are checked by name, a
-    connection to one name must never serve another, and only a checked address may be connected to.
+    connection to one name must never serve another, and only a checked address may be connected to. With `loopback`
+    this machine may be a receiver, too. Names are resolved on threads of its own: a name server that hangs delays
+    webhooks and nothing else.
     """
 
-    def __init__(self, client: ExternalHttpClient, *, deadline_s: float, loopback: bool, resolve: Resolve) -> None:
-        self._client, self._deadline_s, self._loopback, self._resolve = client, deadline_s, loopback, resolve
+    def __init__(self, client: ExternalHttpClient, *, threads_max: int, deadline_s: float, loopback: bool) -> None:
+        self._client, self._deadline_s, self._loopback = client, deadline_s, loopback
+        self._threads = ThreadPoolExecutor(threads_max, thread_name_prefix="webhook-dns")
+
+    def close(self) -> None:
+        """Pending lookups are abandoned."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def lookup(self, host: str, port: int) -> Sequence[str]:
+        """Every address of this name, in the order this machine would try them. Raises `OSError`."""
+        lookup = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().run_in_executor(self._threads, lookup)
+        return [str(sockaddr[0]) for *_, sockaddr in found]
+
+    async def addresses(self, url: httpx.URL) -> list[str]:
+        """The first addresses that may be connected to. Raises `WebhookUrlRefused`, `OSError`."""
+        every = await self.lookup(url.raw_host.decode(), url.port or DEFAULT_PORTS[url.scheme])
+        found = [text for text in dict.fromkeys(every) if is_allowed(text, loopback=self._loopback)]
+        if not found:
+            raise WebhookUrlRefused(
+                "The address is private, of this machine, or reserved. Send a URL with a public address."
+            )
+        return found[:ADDRESSES_MAX]
 
     async def send(self, delivery: Delivery) -> DeliveryResult:
         """Raises nothing that a receiver can cause."""
@@ -163,37 +153,31 @@ class Sender:
                 return await self._send(delivery)
         except TimeoutError:
             return DeliveryResult(error="no answer in time")
-        except AddressRefused as refused:
+        except WebhookUrlRefused as refused:
             return DeliveryResult(error=str(refused))
         except (httpx.InvalidURL, OSError, UnicodeError) as failed:
             return DeliveryResult(error=f"{type(failed).__name__}: {failed}"[:200])
 
     async def check(self, url: str) -> None:
-        """Raises `AddressRefused` for a URL that leads to no address we would send to."""
-        try:
+        """Raises `WebhookUrlRefused` for a URL that leads to no address we would send to. A name that cannot be
+        resolved now is checked again with every webhook.
+        """
+        with suppress(OSError, UnicodeError):
             async with asyncio.timeout(self._deadline_s):
-                await self._addresses(httpx.URL(url))
-        except (OSError, UnicodeError):
-            return  # the name cannot be resolved now; the address is checked again with every webhook
-
-    async def _addresses(self, url: httpx.URL) -> list[str]:
-        port = url.port or DEFAULT_PORTS[url.scheme]
-        return await resolve_allowed(url.raw_host.decode(), port, loopback=self._loopback, resolve=self._resolve)
+                await self.addresses(httpx.URL(url))
 
     async def _send(self, delivery: Delivery) -> DeliveryResult:
         url = httpx.URL(delivery.url)
         if url.scheme != "https" and not self._loopback:
-            raise AddressRefused("Webhooks are sent by https only.")
-        addresses = await self._addresses(url)
-        for address in addresses[:-1]:
-            try:
+            raise WebhookUrlRefused("Webhooks are sent by https only.")
+        *others, last = await self.addresses(url)
+        for address in others:
+            with suppress(NotReached):
                 return await self._post(url, address, delivery)
-            except NotReached:
-                continue
-        return await self._post(url, addresses[-1], delivery)
+        return await self._post(url, last, delivery)
 
     async def _post(self, url: httpx.URL, address: str, delivery: Delivery) -> DeliveryResult:
-        at_s, name = int(now_s()), url.raw_host.decode()
+        at_s = int(now_s())
         headers = {
             "host": url.netloc.decode(),
             "content-type": "application/json",
@@ -205,7 +189,7 @@ class Sender:
         try:
             answer = await self._client.request(
                 "POST", str(url.copy_with(host=address)), headers=headers, content=delivery.body.encode(),
-                timeout_s=self._deadline_s, server_name=name, answer_max_bytes=RESPONSE_MAX_BYTES,
+                timeout_s=self._deadline_s, server_name=url.raw_host.decode(), answer_max_bytes=RESPONSE_MAX_BYTES,
             )  # fmt: skip
             status = answer.status_code
         except ResponseTooLarge as too_large:
@@ -224,7 +208,7 @@ class WebhookDispatcher:
     """The deliveries of this process: at most `webhook_workers` in flight."""
 
     def __init__(self, db: AsyncEngine, sender: Sender, settings: Settings, tuning: Tuning) -> None:
-        self._db, self._sender, self._settings, self._tuning = db, sender, settings, tuning
+        self._db, self.sender, self._settings, self._tuning = db, sender, settings, tuning
         self._single_reads = db.execution_options(isolation_level="AUTOCOMMIT")  # the question of an idle dispatcher
         self.queue: LeasedQueue[Delivery] = LeasedQueue(
             self._fetch, self._deliver, workers_max=settings.webhook_workers
@@ -247,7 +231,7 @@ class WebhookDispatcher:
 
     async def _deliver(self, delivery: Delivery) -> None:
         try:
-            await self._finish(delivery, await self._sender.send(delivery))
+            await self._finish(delivery, await self.sender.send(delivery))
         except Exception:
             log.exception("webhook.failed", endpoint=delivery.endpoint_id, delivery=delivery.id)
         finally:
@@ -255,9 +239,10 @@ class WebhookDispatcher:
 
     async def _finish(self, delivery: Delivery, result: DeliveryResult) -> None:
         delay_s = retry_delay_s(self._settings.webhook_backoff_s, delivery.attempts + 1, random.random())  # noqa: S311 - jitter
+        gone = result.status == GONE
         outcome = {
-            "id": delivery.id, "lease": delivery.lease, "delivered": result.delivered, "gone": result.gone,
-            "pause_s": None if result.delivered or result.gone else delay_s, "answer_status": result.status,
+            "id": delivery.id, "lease": delivery.lease, "delivered": result.delivered, "gone": gone,
+            "pause_s": None if result.delivered or gone else delay_s, "answer_status": result.status,
             "error": result.error, "disable_after_s": self._tuning.webhook_disable_after_s,
         }  # fmt: skip
         async with self._db.begin() as connection:

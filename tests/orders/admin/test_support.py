@@ -166,10 +166,9 @@ async def test_the_settlement_is_unavailable_while_a_provider_is_down(shop: Shop
 
 def test_a_day_of_the_settlement_begins_and_ends_in_its_time_zone() -> None:
     """In Berlin, 28 March 2027 has 23 hours: summer time begins."""
-    (day,) = date_range(date(2027, 3, 28), date(2027, 3, 28), "Europe/Berlin", compare=False).bounds()
-    name, begins, ends = day
-    assert (name, ends.astimezone(UTC) - begins.astimezone(UTC)) == ("2027-03-28", timedelta(hours=23))
-    assert begins.tzinfo == ZoneInfo("Europe/Berlin")
+    day = date_range(date(2027, 3, 28), date(2027, 3, 28), "Europe/Berlin", compare=False).span()
+    assert day["stop"].astimezone(UTC) - day["start"].astimezone(UTC) == timedelta(hours=23)
+    assert day["start"].tzinfo == ZoneInfo("Europe/Berlin")
 
 
 @pytest.mark.parametrize(

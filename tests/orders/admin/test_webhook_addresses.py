@@ -1,19 +1,20 @@
 """The address guard: webhooks go to public addresses only, in any notation and after any resolution of a name."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from unittest.mock import AsyncMock
 
+import httpx
 import pytest
 
+from services.orders.problems import WebhookUrlRefused
 from services.orders.settings import Settings
 from services.orders.webhooks import endpoints
 from services.orders.webhooks.dispatcher import (
-    AddressRefused,
     Delivery,
     DeliveryResult,
     Sender,
     is_allowed,
-    resolve_allowed,
 )
 from shared.http.outgoing import NoDnsResolver, external_http_client
 from tests.orders.conftest import OrdersProcesses
@@ -52,17 +53,32 @@ def test_allow_loopback_allows_loopback_and_no_other_private_address():
     assert allowed == [True, True, False, False]
 
 
+class KnownAddresses(Sender):
+    """A sender for whom every name has these addresses."""
+
+    known: tuple[str, ...] = ("127.0.0.1",)
+
+    async def lookup(self, host: str, port: int) -> tuple[str, ...]:
+        self.asked = host
+        return self.known
+
+
+@asynccontextmanager
+async def sending(*, loopback: bool) -> AsyncIterator[KnownAddresses]:
+    async with external_http_client(connections_max=2, keep_open=False, resolver=NoDnsResolver()) as client:
+        sender = KnownAddresses(client, threads_max=1, deadline_s=2, loopback=loopback)
+        yield sender
+        sender.close()
+
+
 async def test_a_name_resolves_to_its_public_addresses_only():
-    async def resolved(*addresses: str) -> list[str]:
-        async def resolve(host: str, port: int) -> tuple[str, ...]:
-            return addresses
-
-        return await resolve_allowed("shop.example", 443, loopback=False, resolve=resolve)
-
-    mixed = ("10.0.0.1", "8.8.8.8", "8.8.8.8", "::1", "1.1.1.1", "9.9.9.9", "4.4.4.4")
-    assert await resolved(*mixed) == ["8.8.8.8", "1.1.1.1", "9.9.9.9"]
-    with pytest.raises(AddressRefused):
-        await resolved("10.0.0.1", "::1")
+    url = httpx.URL("https://shop.example/x")
+    async with sending(loopback=False) as sender:
+        sender.known = ("10.0.0.1", "8.8.8.8", "8.8.8.8", "::1", "1.1.1.1", "9.9.9.9", "4.4.4.4")
+        assert await sender.addresses(url) == ["8.8.8.8", "1.1.1.1", "9.9.9.9"]
+        sender.known = ("10.0.0.1", "::1")
+        with pytest.raises(WebhookUrlRefused):
+            await sender.addresses(url)
 
 
 @pytest.fixture
@@ -71,27 +87,20 @@ async def receiver() -> AsyncIterator[Receiver]:
         yield receiver
 
 
-async def send(url: str, *, loopback: bool) -> tuple[DeliveryResult, list[str]]:
-    """The result of a delivery to this URL, whose name leads to this machine, and the names that were resolved."""
-    resolved = []
-
-    async def resolve(host: str, port: int) -> list[str]:
-        resolved.append(host)
-        return ["127.0.0.1"]
-
+async def send(url: str, *, loopback: bool) -> tuple[DeliveryResult, str]:
+    """The result of a delivery to this URL, whose name leads to this machine, and the name that was resolved."""
     delivery = Delivery(
         id=1, endpoint_id="ep_1", lease="x", url=url, secret="whsec_c2VjcmV0", message_id="msg_1", body="{}", attempts=0
     )
-    async with external_http_client(connections_max=2, keep_open=False, resolver=NoDnsResolver()) as client:
-        sender = Sender(client, deadline_s=2, loopback=loopback, resolve=resolve)
-        return await sender.send(delivery), resolved
+    async with sending(loopback=loopback) as sender:
+        return await sender.send(delivery), getattr(sender, "asked", "")
 
 
 async def test_the_connection_goes_to_the_address_that_was_checked(receiver: Receiver):
     """A name is resolved once, so a resolution that changes afterwards has no effect."""
     port = receiver.url.rpartition(":")[2]
     result, resolved = await send(f"http://shop.invalid:{port}/x", loopback=True)
-    assert (result.status, resolved) == (204, ["shop.invalid"])
+    assert (result.status, resolved) == (204, "shop.invalid")
     assert receiver.received[0].headers["host"] == f"shop.invalid:{port}"
 
 

@@ -57,8 +57,8 @@ def test_the_recipient_of_any_domain_is_the_mailbox_that_is_counted(domain: str)
 
 
 def test_a_mail_server_is_found_by_the_same_name():
-    assert server_of("smtp://mail.straße.example").host == "mail.xn--strae-oqa.example"
-    assert server_of("smtp://mail_server:25").host == "mail_server"
+    assert server_of("smtp://mail.straße.example")["hostname"] == "mail.xn--strae-oqa.example"
+    assert server_of("smtp://mail_server:25")["hostname"] == "mail_server"
 
 
 def test_links_in_mail_have_the_shops_name_in_ascii():

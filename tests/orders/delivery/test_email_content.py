@@ -8,7 +8,7 @@ from html import unescape
 import pytest
 from pydantic import ValidationError
 
-from services.orders.mail.templates import EmailContent, build_message, hold_email, order_email, single_line
+from services.orders.mail.compose import EmailContent, build_message, hold_email, order_email, single_line
 from services.orders.mail_settings import parse_sender, server_of
 from services.orders.settings import Settings
 from services.orders.tickets.show import ShowInfo
@@ -75,8 +75,8 @@ def test_an_international_domain_is_encoded():
 
 
 def test_an_invalid_mail_server_or_sender_is_refused_without_showing_its_password():
-    assert server_of("smtps://u%40x:p%3A@host").user == "u@x"
-    assert (server_of("smtp://host").port, server_of("smtps://host").port) == (587, 465)
+    assert server_of("smtps://u%40x:p%3A@host")["username"] == "u@x"
+    assert (server_of("smtp://host")["port"], server_of("smtps://host")["port"]) == (587, 465)
     for wrong in ("http://u:secret@host", "smtp://", "smtp://u:secret@host:no", "smtp://u:secret@host/path"):
         with pytest.raises(ValidationError) as refused:
             Settings(smtp_url=wrong)

@@ -22,16 +22,17 @@ from reportlab.pdfgen.canvas import Canvas
 
 from services.orders.checks import own_checks
 from services.orders.settings import Settings
-from services.orders.tickets.lettering import SIZE_MIN, Letters
-from services.orders.tickets.pdf import PdfRenderer, Receipt, TicketPage
-from services.orders.tickets.typefaces import (
+from services.orders.tickets.lettering import (
     CUSTOM_FONT,
     HELVETICA,
     MISSING,
+    SIZE_MIN,
+    Letters,
     register_custom_font,
     unprintable,
 )
-from services.orders.tickets.typefaces import FOLDER as FONTS
+from services.orders.tickets.lettering import FOLDER as FONTS
+from services.orders.tickets.pdf import PdfRenderer, Receipt, TicketPage
 from shared.words.words import FOLDER, ISOLATES, LANGUAGES, words
 
 WIDTH = 100.0

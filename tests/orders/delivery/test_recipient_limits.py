@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from sqlalchemy import select
 
-from services.orders.mail.recipient_limits import RecipientLimits
+from services.orders.mail.dispatcher import RecipientLimits
 from services.orders.tables import mail_recipient
 from shared.security.tokens import sign_order_token
 from tests.orders.delivery.test_reminders import consented
-from tests.orders.mailbox import DROP, Mailbox, mail_rows, send_due
+from tests.orders.mailbox import DROP, Mailbox, mail_dispatcher, mail_rows, send_due
 from tests.orders.shop import Shop
 
 VICTIM = "victim@example.org"
@@ -109,6 +109,6 @@ async def test_counts_are_forgotten(mail_shop: Shop):
     await limits.take(VICTIM, "own")
     await mail_shop.run("UPDATE orders.mail_recipient SET day = day - 3")
     await limits.take(VICTIM, "own")
-    await limits.forget()
+    await mail_dispatcher(mail_shop).forget()
     [row] = await mail_shop.query(_COUNTED)
     assert (row.mails, VICTIM in row.recipient) == (1, False)

@@ -1,8 +1,8 @@
 """Mail about a hold: with consent, once before its end and once after, until the fan opts out with one click."""
 
-from services.orders.mail.reminders import import_consents, unsubscribe_token
+from services.orders.mail.reminders import UNSUBSCRIBE, import_consents
 from services.orders.model.references import customer_key
-from shared.security.tokens import b64
+from shared.security.tokens import b64, sign_order_token
 from tests.orders.mailbox import Mailbox, mail_dispatcher, mail_rows, make_mail_due, send_due
 from tests.orders.shop import Shop, pass_header
 
@@ -52,7 +52,7 @@ async def test_a_fan_who_bought_or_cancelled_gets_no_reminder(mail_shop: Shop, m
 async def test_a_post_to_the_opt_out_link_ends_mail_and_a_get_does_not(mail_shop: Shop, mailbox: Mailbox):
     reservation_id = await consented(mail_shop)
     keys = mail_shop.settings.customer_keys
-    path = f"/reminders/stop/{unsubscribe_token(keys, customer_key(keys, ADDRESS))}"
+    path = f"/reminders/stop/{sign_order_token(keys, customer_key(keys, ADDRESS), purpose=UNSUBSCRIBE)}"
     page = await mail_shop.http.get(path)
     assert (page.status_code, "<form method" in page.text) == (200, True)
     await mail_shop.inventory.set_deadline(reservation_id, in_ms=100_000)

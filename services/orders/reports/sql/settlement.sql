@@ -1,6 +1,5 @@
--- Charges, refunds (and how much of them was made outside), disputes and what is left of all by day, provider and currency, and those of all days, whose day is null. Days
--- are given by their bounds, each beginning as the one before ends. Every entry is read once: its day is found among the
--- beginnings.
+-- Charges, refunds (and how much of them was made outside), disputes and what is left of all by day of the time zone :tz,
+-- provider and currency, and those of all days, whose day is null.
 SELECT d.day, m.provider, m.currency,
     count(*) FILTER (WHERE m.kind = 'charge') AS charges,
     coalesce(sum(m.amount_minor) FILTER (WHERE m.kind = 'charge'), 0)::bigint AS charged_minor,
@@ -13,9 +12,7 @@ SELECT d.day, m.provider, m.currency,
     coalesce(sum(m.amount_minor) FILTER (WHERE m.kind = 'reinstatement'), 0)::bigint AS reinstated_minor,
     sum(CASE WHEN m.kind IN ('charge', 'reinstatement') THEN m.amount_minor ELSE -m.amount_minor END)::bigint AS net_minor
 FROM orders.money_entry m
-CROSS JOIN LATERAL (
-    SELECT (CAST(:days AS text[]))[width_bucket(m.occurred_at, CAST(:starts AS timestamptz[]))] AS day) AS d
-WHERE m.occurred_at >= (CAST(:starts AS timestamptz[]))[1]
-    AND m.occurred_at < (SELECT max(e.stop) FROM unnest(CAST(:ends AS timestamptz[])) AS e(stop))
+CROSS JOIN LATERAL (SELECT to_char(m.occurred_at AT TIME ZONE CAST(:tz AS text), 'YYYY-MM-DD') AS day) AS d
+WHERE m.occurred_at >= CAST(:start AS timestamptz) AND m.occurred_at < CAST(:stop AS timestamptz)
 GROUP BY GROUPING SETS ((d.day, m.provider, m.currency), (m.provider, m.currency))
 ORDER BY d.day, m.provider, m.currency
