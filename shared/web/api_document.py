@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
-from shared.web.fast_routes import MODEL_REF, FastRoute
+from shared.web.fast_routes import MODEL_REF, FastRoute, without_null
 
 METHODS = ("get", "post", "put", "patch", "delete")
 SECURITY_SCHEMES: dict[str, dict[str, str]] = {
@@ -99,10 +99,8 @@ def _add_fast_routes(document: dict[str, Any], routes: Sequence[FastRoute]) -> N
     _, schemas = models_json_schema([(model, "validation") for model in models], ref_template=MODEL_REF)
     made = document.setdefault("components", {}).setdefault("schemas", {})
     for name, schema in schemas.get("$defs", {}).items():
-        for part in schema.get("properties", {}).values():
-            if part.get("default", ...) is None:  # as the framework: what may be null is so if it is left out
-                del part["default"]
-        made[name] = schema
+        parts = {key: without_null(part) for key, part in schema.get("properties", {}).items()}
+        made[name] = schema | ({"properties": parts} if parts else {})
     for route in routes:
         document["paths"].setdefault(route.path, {})[route.method] = copy.deepcopy(route.operation)
 

@@ -175,8 +175,7 @@ def _probes(name: str, checks: Callable[[FastAPI], Checks]) -> APIRouter:
         if failed:
             raise problems.Unavailable(f"Not ready: {', '.join(failed)}.", failing=failed)
         descriptors = Descriptors(open=descriptors_open(), max=descriptors_max())
-        warnings = request.app.state.warnings()
-        more = {"warnings": warnings} if warnings else {}
+        more = {"warnings": warnings} if (warnings := request.app.state.warnings()) else {}
         return Readiness(ready=True, service=name, descriptors=descriptors, **more)
 
     @router.get("/metrics", summary="Get the Prometheus metrics", include_in_schema=False)

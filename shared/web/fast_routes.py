@@ -67,14 +67,19 @@ def path_parameter(name: str, pattern: str | None = None) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", **matching}}
 
 
+def without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """As the framework writes it: what may be null is so if it is left out."""
+    return {name: value for name, value in schema.items() if name != "default" or value is not None}
+
+
 def _query_parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
-    found = []
-    for name, schema in model.model_json_schema()["properties"].items():
-        text = {"description": schema["description"]} if "description" in schema else {}
-        if schema.get("default", ...) is None:
-            del schema["default"]
-        found.append({"name": name, "in": "query", "required": False, **text, "schema": schema})
-    return found
+    return [
+        {
+            "name": name, "in": "query", "required": False,
+            **({"description": text} if (text := schema.get("description")) else {}), "schema": without_null(schema),
+        }
+        for name, schema in model.model_json_schema()["properties"].items()
+    ]  # fmt: skip
 
 
 def _response(description: str, kind: Content | None) -> dict[str, Any]:
