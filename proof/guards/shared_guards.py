@@ -59,7 +59,7 @@ TOKEN_GUARDS = (
     ),
     Guard(
         "The key of one order opens no other",
-        TOKENS, "hmac.compare_digest(canonical_unb64(mac), keys.mac(\"order\", reference, kid=kid))", "True",
+        TOKENS, "hmac.compare_digest(canonical_unb64(mac), keys.mac(purpose, reference, kid=kid))", "True",
         "test_an_order_token_is_valid_for_its_order_only",
     ),
     Guard(

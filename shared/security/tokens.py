@@ -18,16 +18,18 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import orjson
 from cachetools import FIFOCache
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from starlette.types import Scope
 
 from shared.errors.problems import BadCredential, ForeignOrigin, NoCredential
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
 
 TOKEN_MAX_CHARS = 2048
 BEARER_MAX_CHARS = 8000  # tokens of identity providers can be long; the header still fits a balancer's limit of 8 KiB
@@ -398,7 +400,7 @@ def set_cookie(
     return text + ("; Secure" if secure else "")
 
 
-def header_fields(scope: Scope) -> HeaderFields:
+def header_fields(scope: "Scope") -> HeaderFields:
     """The request's header fields by name; of a repeated one, the first."""
     return dict(reversed(scope["headers"]))
 
@@ -451,7 +453,7 @@ def require_own_origin(fields: HeaderFields, *, secure: bool) -> None:
         raise ForeignOrigin
 
 
-def credentials(scope: Scope, *cookie_names: str) -> list[str]:
+def credentials(scope: "Scope", *cookie_names: str) -> list[str]:
     """The Bearer token, or else the values of these cookies, also of one that was sent twice. Raises `NoCredential` if
     there is none, `ForeignOrigin`, `BadCredential`.
     """
