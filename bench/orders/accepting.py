@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from onsale.cli.app import main
-from services.orders.worker.processor import OrderProcessor, Result
+from services.orders.worker.worker import OrderProcessor, Result
 
 LEFT_S = 3600.0
 

@@ -11,17 +11,15 @@ from typing import Any
 from bench.harness.cpu import cpu_s
 from bench.harness.measurement import US_PER_S, CheckFailed, Claim, Effort, Figures, Finding
 from bench.harness.testbed import Testbed, Trial
-from services.orders.checkout.checkout import OrderDraft, OrderWriter
+from services.orders.checkout.checkout import OrderDraft, OrderWriter, new_order
 from services.orders.checkout.requests import NewOrder
 from services.orders.pricing.calculator import price
 from services.orders.providers.provider import ChargeRequest, ProviderCharge
 from services.orders.settings import Settings
-from services.orders.steps.run import Parts
-from services.orders.store.frames import Frames
-from services.orders.store.store import OrderStore
+from services.orders.steps.run import Heartbeat, Parts
+from services.orders.store.store import Frames, OrderStore
 from services.orders.tickets.show import ShowCache
-from services.orders.worker.processor import OrderProcessor
-from services.orders.worker.worker import Heartbeat, Worker
+from services.orders.worker.worker import OrderProcessor, Worker
 from shared.contracts.inventory import PaymentStep, Reservation, ReservedItem, StepDone
 from shared.contracts.prices import PriceRules
 from shared.postgres import engine, migrations
@@ -186,8 +184,6 @@ def _draft(number: int) -> OrderDraft:
         "customer": {"name": "A Fan", "email": f"{reservation_id}@example.org"},
         "payment": {"provider": "sandbox", "method": "ok"},
     })  # fmt: skip
-    return OrderDraft(
-        reference=reservation_id[:12].upper(), owner_id=f"bench:{held.holder}", key_hash=uuid.uuid4().bytes,
-        fingerprint=uuid.uuid4().bytes * 2, reservation=held, quote=price(held.lines, PriceRules(), currency="EUR"),
-        customer_key=reservation_id, request=request, language="en", capture=True,
-    )  # fmt: skip
+    quote = price(held.lines, PriceRules(), currency="EUR")
+    order = new_order(reservation_id[:12].upper(), held, quote, request, language="en", capture=True)
+    return OrderDraft(order, uuid.uuid4().bytes, uuid.uuid4().bytes * 2, customer_key=reservation_id)

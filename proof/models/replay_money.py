@@ -82,7 +82,6 @@ class RealMoney:
         worker = self.manual.state.worker
         worker._held.clear()
         worker._ready.clear()
-        worker._timers.clear()
 
     async def do(self, label: str) -> None:
         actor, _, action = label.partition(" ")
@@ -112,8 +111,7 @@ class RealMoney:
                 self.silent = True
             case "the deadline passes":
                 await self._set("expires_at = now() - interval '1 second'")
-                for held in self.manual.state.worker._held.values():
-                    held.order = None  # the deadline of the model comes later
+                self.manual.state.store.latest.clear()  # the deadline of the model comes later
             case "the fan cancels":
                 assert (await self.manual.cancel(self.reference)).is_success
             case "an operator refunds":
@@ -135,7 +133,7 @@ class RealMoney:
         held = worker._held[self.reference]
         worker._workers_max = len(self.runs) + 1
         if held.is_ready:
-            worker._begin_ready()
+            worker.begin_ready()
         else:
             worker._make_ready(held)
         worker._workers_max = 0

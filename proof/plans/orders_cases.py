@@ -47,7 +47,7 @@ def _updates() -> dict[str, Any]:
     """An update of each order, with each kind of row that an update may write."""
     orders = [
         {"reference": r, "owner": "me", "epoch": 0, "wakes": 0, "event_count": 1, "touches": True, "synced": False,
-         "to": "review", "releases": True, "due_in_s": 60, "errors": 0,
+         "status": "review", "releases": True, "due_in_s": 60, "errors": 0,
          "attempts": [{"provider": "sandbox", "method": "card", "status": "failed"}]}
         for r in PENDING
     ]  # fmt: skip
@@ -82,6 +82,7 @@ CASES = {
     "sql/claim_batch": Case(1),
     "sql/insert": Case(4 * BATCH, orders=_drafts()),  # an order, its open order, its redemption and its event
     "sql/promo_codes": Case(every),
+    "sql/event_rules": Case(BATCH),
     "sql/beat": Case(BATCH, free=10),
     "sql/take_over": Case(BATCH, dead=["dead", ""]),
     "sql/read_woken": Case(BATCH),
@@ -109,7 +110,7 @@ CASES = {
     "sql/take_mail": Case(1, recipient="r1", mails_max=8),
     "sql/timeline": Case(BATCH, is_rare=True),
     "audit.invariants.CONFIRMED": Case(every),
-    "requests.event_refund._PENDING": Case(1, is_rare=True),
+    "requests.requests._PENDING": Case(1, is_rare=True),
     "sql/event_refund_progress": Case(every),
     **{f"sql/{name}": Case(every) for name in CHECKS.values()},
 }  # fmt: skip

@@ -22,7 +22,7 @@ from proof.plans.cost import measure
 from services.inventory.app import create_app as inventory
 from services.inventory.settings import Settings as InventorySettings
 from services.orders.app import create_app as orders
-from services.orders.requests.event_refund import request_next_batch
+from services.orders.requests.requests import request_next_batch
 from services.orders.settings import Settings as OrdersSettings
 from services.queue.app import create_app as queue
 from services.queue.settings import Settings
@@ -122,7 +122,7 @@ async def read(app: FastAPI, path: str) -> httpx.Response:
 async def orders_loops(app: FastAPI) -> None:
     state = app.state.deps
     await request_next_batch(state.store)
-    await state.background_share.refresh()
+    await state.price_rules.rules("e")
     await state.webhook_dispatcher.forget()
 
 

@@ -11,8 +11,7 @@ import asyncpg
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from onsale.local.engines import with_driver
-from services.orders.model.order import Order
-from services.orders.model.references import ticket_id
+from services.orders.model.order import Order, ticket_id
 from services.orders.store.store import REFERENCES_MAX, read_many
 from shared.concurrency.coalescing import chunks
 from shared.postgres.migrations import upgrade

@@ -13,7 +13,6 @@ from services.orders.api import reminders as api_reminders
 from services.orders.api import tickets as api_tickets
 from services.orders.api.forms import FORMS
 from services.orders.auth import CustomerAuthenticator
-from services.orders.checkout.background_share import REFRESH_S, BackgroundShare
 from services.orders.checkout.checkout import Checkout, OrderWriter
 from services.orders.checks import own_checks
 from services.orders.mail import reminders, smtp
@@ -25,20 +24,18 @@ from services.orders.mail_settings import server_of
 from services.orders.pricing.quote import PriceRulesCache, Quoter
 from services.orders.providers import open_providers
 from services.orders.reports.flow import OrdersFlows
-from services.orders.requests import event_refund
+from services.orders.requests import requests
 from services.orders.settings import Settings
 from services.orders.state import State
-from services.orders.steps.run import Failpoint, InventoryBatcher, Parts, no_failpoint
-from services.orders.store.frames import Frames
-from services.orders.store.store import OrderStore
-from services.orders.store.webhook_inbox import WebhookInbox
+from services.orders.steps.run import Failpoint, Heartbeat, InventoryBatcher, Parts, ProviderClient, no_failpoint
+from services.orders.store import provider_reports
+from services.orders.store.provider_reports import WebhookInbox
+from services.orders.store.store import Frames, OrderStore
 from services.orders.tickets.pdf import PdfRenderer
 from services.orders.tickets.show import ShowCache
 from services.orders.tuning import DEFAULTS, Tuning
 from services.orders.webhooks.dispatcher import Sender, WebhookDispatcher
-from services.orders.worker import comparison
-from services.orders.worker.processor import OrderProcessor
-from services.orders.worker.worker import Heartbeat, ProviderClient, Worker
+from services.orders.worker.worker import OrderProcessor, Worker
 from shared import rpc
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops, Work
@@ -106,13 +103,16 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
     loops.keep(state.worker.listen, name="orders.listen")
     loops.keep(webhooks.queue.run, name="orders.webhooks")
     every: list[tuple[str, float, Work]] = [
-        ("orders.background_share", REFRESH_S, state.background_share.refresh),
         ("orders.clocks", clock_offsets.REFRESH_S, partial(clock_offsets.read_clocks, store.clocks, db, state.redis)),
         ("orders.engine_gauges", ENGINES_S, partial(refresh_engine_gauges, "orders", db, state.redis)),
         ("orders.webhook_polls", tuning.webhook_poll_interval_s, webhooks.queue.poll),
         ("orders.webhooks_forget", 3600, webhooks.forget),
-        ("orders.comparison", comparison.INTERVAL_S, partial(comparison.run, store, state.providers)),
-        ("orders.event_refunds", event_refund.INTERVAL_S, partial(event_refund.request_next_batch, store)),
+        (
+            "orders.comparison",
+            provider_reports.COMPARISON_S,
+            partial(provider_reports.compare_or_rest, store, state.providers),
+        ),
+        ("orders.event_refunds", requests.EVENT_REFUND_S, partial(requests.request_next_batch, store)),
     ]
     if state.mail_server is not None:
         composer = MailComposer(store, state.inventory, state.pdf_renderer, settings)
@@ -156,7 +156,6 @@ async def _open(
     stack.push_async_callback(webhook_inbox.close)
     users = await stack.enter_async_context(user_jwt_reader(settings))
     webhook_sender = await _webhook_sender(stack, settings, tuning)
-    background_share = BackgroundShare(db)
     price_rules = await stack.enter_async_context(PriceRulesCache(store.db))
     fan_limit = FanLimit(
         per_s=settings.fan_calls_per_s, keys_max=settings.cache_entries_max, shared_by=settings.processes
@@ -187,12 +186,11 @@ async def _open(
         checkout=Checkout(
             store=store, inventory=inventory, writer=writer, worker=worker, providers=providers,
             capture=settings.captures_at_once, load=load,
-            background_share=background_share,
             quoter=Quoter(price_rules, wrong_codes, AddressGuessLimiter(shared_by=settings.processes)),
             order_token_keys=settings.order_token_keys, customer_keys=settings.customer_keys,
             check_address=partial(check_address, mail_server),
         ),
-        background_share=background_share, webhook_inbox=webhook_inbox, providers=providers,
+        webhook_inbox=webhook_inbox, providers=providers,
         webhook_dispatcher=WebhookDispatcher(db, webhook_sender, settings, tuning), inventory=inventory,
         pdf_renderer=pdf_renderer, price_rules=price_rules, flows=flows,
         mail_server=mail_server, link_limiter=_limit(LINKS_PER_MINUTE, LINKS_BURST, settings),

@@ -7,8 +7,7 @@ proves who made a reservation, because a hold outlasts the session it was made i
 import re
 from dataclasses import dataclass
 
-from services.orders.model.order import Order
-from services.orders.model.references import Customer
+from services.orders.model.order import Customer, Order
 from services.orders.problems import UnknownOrder
 from shared.errors.problems import BadCredential, NoCredential
 from shared.routes import EVENT_ID, REFERENCE

@@ -4,14 +4,14 @@ from pydantic import ValidationError
 
 from services.orders.api.orders import offered_providers
 from services.orders.checkout.requests import QuoteRequest
-from services.orders.model.references import Customer
+from services.orders.model.order import Customer
 from services.orders.model.view import order_frame, order_view
 from services.orders.pricing.calculator import all_in
 from services.orders.pricing.quote import quote_body
 from services.orders.problems import AmountNotPayable, PromoCodeNotValid, UnknownOrder
-from services.orders.requests.refund import refund_oversold
+from services.orders.requests.requests import refund_oversold
 from services.orders.state import State
-from services.orders.store.payment_status import payment_statuses
+from services.orders.store.store import payment_statuses
 from shared.contracts.orders import (
     CheckoutFacts,
     OrdersAnswer,
@@ -76,7 +76,7 @@ async def read_checkout(state: State, question: ReadCheckout) -> CheckoutFacts:
 
 @API.operation("/events/prices", ReadPrices)
 async def read_prices(state: State, question: ReadPrices) -> PricesAnswer:
-    rules, currency = await state.price_rules.rules(question.event_id)
+    rules, currency, _ = await state.price_rules.rules(question.event_id)
     each = {minor: all_in(rules, [(minor, 1)], currency) for minor in question.each}
     return PricesAnswer(**rules.model_dump(), all_in=each)
 

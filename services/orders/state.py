@@ -6,13 +6,12 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from services.orders.auth import CustomerAuthenticator
-from services.orders.checkout.background_share import BackgroundShare
 from services.orders.checkout.checkout import Checkout
 from services.orders.mail.smtp import MailServer
 from services.orders.pricing.quote import PriceRulesCache
 from services.orders.reports.flow import OrdersFlows
 from services.orders.steps.run import Parts
-from services.orders.store.webhook_inbox import WebhookInbox
+from services.orders.store.provider_reports import WebhookInbox
 from services.orders.tickets.pdf import PdfRenderer
 from services.orders.webhooks.dispatcher import WebhookDispatcher
 from services.orders.worker.worker import Worker
@@ -30,7 +29,6 @@ class State(Parts):
     authenticator: CustomerAuthenticator
     checkout: Checkout
     worker: Worker
-    background_share: BackgroundShare
     webhook_inbox: WebhookInbox
     webhook_dispatcher: WebhookDispatcher
     pdf_renderer: PdfRenderer

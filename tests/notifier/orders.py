@@ -1,8 +1,7 @@
 """The order of the notifier's tests, as orders itself writes it."""
 
-from services.orders.checkout.checkout import OrderDraft
+from services.orders.checkout.checkout import OrderDraft, new_order
 from services.orders.checkout.requests import NewOrder
-from services.orders.model.references import owner_id
 from services.orders.pricing.calculator import price
 from services.orders.state import State
 from shared.contracts.inventory import Reservation, ReservedItem
@@ -25,9 +24,7 @@ async def write_order(state: State, reference: str = REFERENCE, *, holder: str =
         "reservation_id": reservation_id, "expected_total_minor": 3000, "currency": "EUR",
         "customer": {"name": "Ada Fan", "email": "ada@example.org"}, "payment": {"method": "card"},
     })  # fmt: skip
-    draft = OrderDraft(
-        reference=reference, owner_id=owner_id(EVENT, holder), key_hash=reference.encode(),
-        fingerprint=b"", reservation=reservation, quote=price([held], PriceRules(), currency="EUR"),
-        customer_key=holder, request=request, language="en", capture=True,
-    )  # fmt: skip
+    quote = price([held], PriceRules(), currency="EUR")
+    order = new_order(reference, reservation, quote, request, language="en", capture=True)
+    draft = OrderDraft(order, key_hash=reference.encode(), fingerprint=b"", customer_key=holder)
     assert (await state.checkout.writer.insert(draft)).order is not None

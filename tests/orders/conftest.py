@@ -25,8 +25,8 @@ from services.orders.providers.sandbox import Sandbox
 from services.orders.providers.stripe import Stripe
 from services.orders.settings import Settings
 from services.orders.steps.run import Failpoint, no_failpoint
+from services.orders.store import provider_reports
 from services.orders.tuning import Tuning
-from services.orders.worker import comparison
 from shared import rpc
 from shared.concurrency.background import Loops
 from shared.http.outgoing import ExternalResponse
@@ -258,5 +258,5 @@ async def mail_shop(processes: OrdersProcesses, mailbox: Mailbox, monkeypatch: p
 @pytest.fixture
 def early_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes opened from now on compare charges with the provider a second after they were made, and ten."""
-    monkeypatch.setattr(comparison, "AFTER_S", (1, 10))
-    monkeypatch.setattr(comparison, "INTERVAL_S", 0.3)
+    monkeypatch.setattr(provider_reports, "AFTER_S", (1, 10))
+    monkeypatch.setattr(provider_reports, "COMPARISON_S", 0.3)

@@ -25,9 +25,10 @@ from onsale.sandbox.settings import Tuning as SandboxTuning
 from onsale.sandbox.webhooks import WebhookSender
 from services.orders import app as orders_app
 from services.orders.settings import Settings
+from services.orders.store import provider_reports
 from services.orders.tables import metadata, outbox_cursor
 from services.orders.tuning import Tuning
-from services.orders.worker import comparison, worker
+from services.orders.worker import worker
 from shared.contracts.inventory import PaymentStep, PaymentSteps, ReturnStock, ReturnTickets
 from shared.errors.problems import Unavailable
 from shared.http.outgoing import ExternalResponse, NotReached, ResponseLost
@@ -206,7 +207,8 @@ class ManualShop(Shop):
         workers = self.state.worker
         workers._workers_max = WORKERS
         await workers.sweep()
-        workers.begin_due()
+        self._let_come_due()
+        workers.begin_ready()
         while tasks := [task for task in self.running if task not in self.failpoint.asleep]:
             await self.failpoint.until_still(tasks)
             await asyncio.sleep(0)
@@ -215,7 +217,7 @@ class ManualShop(Shop):
 
     async def compare(self) -> list[str]:
         """Compares the provider's charges with the ledger, as the loop does; returns the orders that differ."""
-        return await comparison.compare(self.state.store, self.state.providers)
+        return await provider_reports.compare(self.state.store, self.state.providers)
 
     async def lose_stopped(self) -> None:
         """The processes of workers that were stopped are silent for too long: their orders are anybody's."""
@@ -225,10 +227,7 @@ class ManualShop(Shop):
     async def travel(self, seconds: float) -> None:
         """Lets time pass in orders, at the provider and in inventory, by moving all their times into the past."""
         await self.lose_stopped()
-        workers = self.state.worker
-        workers._timers = [(due_s - seconds, reference) for due_s, reference in workers._timers]
-        for held in workers._held.values():
-            held.due_s -= seconds
+        self._let_come_due(seconds)
         past = timedelta(seconds=seconds)
         async with self.state.db.begin() as connection:
             await connection.execute(text(WITHOUT_TRIGGERS))
@@ -243,6 +242,14 @@ class ManualShop(Shop):
             earlier = replace(charge, created_at=created_at, occurred_at=occurred_at, first_answer=first_answer)
             self.charge_store.put(earlier)
         await self.inventory.travel(seconds)
+
+    def _let_come_due(self, after_s: float = 0.0) -> None:
+        """Makes ready what is due by then, and brings all else that much nearer."""
+        workers, now_s = self.state.worker, asyncio.get_running_loop().time()
+        for held in workers._held.values():
+            if held.timer is not None and not held.is_ready and held.task is None:
+                held.timer.cancel()
+                workers._schedule(held, held.timer.when() - now_s - after_s)
 
     async def deliver_all(self) -> None:
         webhooks, self.outgoing_webhooks.webhooks = self.outgoing_webhooks.webhooks, []
@@ -295,6 +302,7 @@ async def open_manual_shop(
                 stack, settings, tuning, failpoint, app.state.load.purchases
             )
             state.worker._workers_max = 0  # until `work`
+            patch.setattr(state.worker, "_come_due", lambda held: None)  # until `travel`
             state.worker._heartbeat._clock = lambda: 0.0  # the loop that beats is off, however long a test works
             async with state.db.begin() as transaction:
                 tables = ", ".join(f'orders."{t.name}"' for t in metadata.sorted_tables if t is not outbox_cursor)

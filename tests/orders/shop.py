@@ -13,8 +13,7 @@ from fastapi import FastAPI
 from sqlalchemy import Executable, select, text
 
 from onsale.sandbox.webhooks import sign
-from services.orders.model.order import Order
-from services.orders.model.references import order_reference
+from services.orders.model.order import Order, order_reference
 from services.orders.settings import Settings
 from services.orders.state import State
 from services.orders.store.store import read_many
@@ -169,7 +168,7 @@ class Shop:
         most, workers._workers_max = workers._workers_max, 0
         yield
         workers._workers_max = most
-        workers.begin_due()
+        workers.begin_ready()
 
     async def lose(self, *references: str) -> None:
         """The process that has these orders in work is silent for too long: they are anybody's."""

@@ -5,7 +5,7 @@ same, to the cent.
 from collections.abc import Collection
 from typing import get_args
 
-from services.orders.model.next_step import Step
+from services.orders.model.rules import Step
 from tests.orders.manual_orders import ManualShop, open_manual_shop
 from tests.orders.reported_amounts import check_reported_amounts, provider_amounts, settlement_amounts, summed
 from tests.orders.stories import AFTER_CONFIRM, STORIES, Fans, Story

@@ -16,9 +16,8 @@ from onsale.sandbox.behaviours import BEHAVIOURS
 from onsale.sandbox.charge import Charge
 from onsale.sandbox.problems import RequestRefused
 from onsale.sandbox.schemas import DisputeRequest, RefundRequest
-from services.orders.model.next_step import Step
 from services.orders.model.order import ORDER_TRANSITIONS, Order
-from services.orders.model.refund_plan import allowed_decisions
+from services.orders.model.rules import Step, allowed_decisions
 from shared.contracts.inventory import Reservation
 from tests.orders.manual_orders import PAY_TTL_S, TAKEOVER_S, ManualShop, no_fault, open_manual_shop
 from tests.orders.reported_amounts import summed

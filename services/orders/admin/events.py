@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 
 from services.orders.admin.orders import csv_download
 from services.orders.audit import invariants
-from services.orders.checkout.apply_event_file import apply_event_file, read_event_file
+from services.orders.checkout.event_file import apply_event_file, read_event_file
 from services.orders.checks import paper_warnings
 from services.orders.pricing import admin
 from services.orders.reports import exports
@@ -62,7 +62,7 @@ async def put_event(
         raise InvalidRequest("event_id in the file and in the path differ. Send the file to its own event's path.")
     applied = await apply_event_file(
         state.db, file, actor=operator.name, reason=reason, dry_run=dry_run, rules=state.price_rules,
-        shares=state.background_share, providers=state.providers,
+        providers=state.providers,
     )  # fmt: skip
     missing = await state.pdf_renderer.unprintable(printed_texts(file))
     return applied.model_copy(update={"warnings": paper_warnings(missing)})

@@ -13,18 +13,26 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import AwareDatetime
 
+from services.orders.checkout.event_file import change_background_share
 from services.orders.checkout.requests import refuse_card_numbers
 from services.orders.model.order import Order
-from services.orders.model.refund_plan import RefundSelection
+from services.orders.model.rules import RefundSelection
 from services.orders.model.view import admin_view
 from services.orders.problems import UnknownOrder
 from services.orders.reports import exports
 from services.orders.reports.settlement import date_range, settlement
-from services.orders.requests import by_hand, event_refund
-from services.orders.requests.refund import RefundRequest, request_refund
+from services.orders.requests.requests import (
+    RefundRequest,
+    cancel_by_hand,
+    change_event_refund,
+    event_refund_progress,
+    request_refund,
+    resolve_review,
+    retry_by_hand,
+    start_event_refund,
+)
 from services.orders.state import OrdersState, State
-from services.orders.store import command_log
-from services.orders.store.search import Search, find, timeline
+from services.orders.store import support
 from services.orders.store.store import OrderStore
 from services.orders.tables import audit_log
 from shared.audit_log import Actor
@@ -96,15 +104,15 @@ async def search(
     finds those whose buyer could not be mailed.
     """
     page = PageRequest(request.url, before, page_size)
-    wanted = Search(
-        q=q and tidy(q), event_id=event_id, status=status, since=since, until=until, mail_failed=mail_failed
-    )
-    return await find(state.db, wanted, page, providers=state.providers)
+    return await support.find(
+        state.db, page, providers=state.providers, q=q and tidy(q), event_id=event_id, status=status, since=since,
+        until=until, mail_failed=mail_failed,
+    )  # fmt: skip
 
 
 @router.get("/{reference}/timeline", summary="Get the timeline of an order")
 async def get_timeline(reference: ReferencePath, state: OrdersState, operator: AnOperator) -> Timeline:
-    return await timeline(state.db, await _read(state, reference))
+    return await support.timeline(state.db, await _read(state, reference))
 
 
 @router.post("/{reference}/refund", status_code=202, summary="Refund an order")
@@ -128,19 +136,19 @@ async def refund(
 
 @router.post("/{reference}/cancel", status_code=202, summary="Cancel an order that is not paid")
 async def cancel(reference: ReferencePath, body: Reason, state: OrdersState, operator: AnOperator) -> AdminOrder:
-    return await _act(state, reference, _actor(operator, body), by_hand.cancel)
+    return await _act(state, reference, _actor(operator, body), cancel_by_hand)
 
 
 @router.post("/{reference}/retry", status_code=202, summary="Retry an order now")
 async def retry(reference: ReferencePath, body: Reason, state: OrdersState, operator: AnOperator) -> AdminOrder:
-    return await _act(state, reference, _actor(operator, body), by_hand.retry)
+    return await _act(state, reference, _actor(operator, body), retry_by_hand)
 
 
 @router.post("/{reference}/resolve", status_code=202, summary="Resolve an order in review")
 async def resolve(
     reference: ReferencePath, body: ResolveRequest, state: OrdersState, operator: AnOperator
 ) -> AdminOrder:
-    decide = partial(by_hand.resolve_review, decision=body.decision, return_to_sale=body.return_to_sale)
+    decide = partial(resolve_review, decision=body.decision, return_to_sale=body.return_to_sale)
     return await _act(state, reference, _actor(operator, body), decide)
 
 
@@ -150,19 +158,19 @@ async def refund_event(
 ) -> EventRefundProgress:
     """Requested again while it runs, it only answers its progress."""
     actor = _actor(operator, body)
-    return await event_refund.start(
+    return await start_event_refund(
         state.db, event_id, actor, rate_per_s=body.rate_per_s, return_to_sale=body.return_to_sale
     )
 
 
 @router.get("/events/{event_id}/refund", summary="Get the progress of an event refund")
 async def get_event_refund(event_id: EventIdPath, state: OrdersState, operator: Viewer) -> EventRefundProgress:
-    return await event_refund.progress(state.db, event_id)
+    return await event_refund_progress(state.db, event_id)
 
 
 @router.post("/events/{event_id}/refund/pause", summary="Pause the event refund")
 async def pause(event_id: EventIdPath, body: Reason, state: OrdersState, operator: AnOperator) -> EventRefundProgress:
-    return await event_refund.change_status(state.db, event_id, _actor(operator, body), status="paused")
+    return await change_event_refund(state.db, event_id, _actor(operator, body), status="paused")
 
 
 @router.post("/events/{event_id}/refund/resume", summary="Resume the event refund")
@@ -170,7 +178,7 @@ async def resume(
     event_id: EventIdPath, body: EventRefundResume, state: OrdersState, operator: AnOperator
 ) -> EventRefundProgress:
     actor = _actor(operator, body)
-    return await event_refund.change_status(state.db, event_id, actor, status="running", rate_per_s=body.rate_per_s)
+    return await change_event_refund(state.db, event_id, actor, status="running", rate_per_s=body.rate_per_s)
 
 
 @router.get("/commands", summary="List commands")
@@ -181,19 +189,19 @@ async def list_commands(
 ) -> CommandPage:  # fmt: skip
     """Newest first."""
     page = PageRequest(request.url, before, page_size)
-    return await command_log.list_commands(state.db, page, status=status, reference=reference, event_id=event_id)
+    return await support.list_commands(state.db, page, status=status, reference=reference, event_id=event_id)
 
 
 @router.post("/commands/{command_id}/rerun", status_code=202, summary="Replay a command")
 async def replay(operator: AnOperator, command_id: CommandIdPath, body: Reason, state: OrdersState) -> Command:
-    return await command_log.replay(state.store, command_id, actor=operator.name, reason=body.reason)
+    return await support.replay(state.store, command_id, actor=operator.name, reason=body.reason)
 
 
 @router.get("/events/{event_id}/background-share", summary="Get the share of checkouts processed in the background")
 async def get_share(operator: Viewer, event_id: EventIdPath, state: OrdersState) -> BackgroundShareAnswer:
-    shares = state.background_share
-    await shares.refresh()
-    return BackgroundShareAnswer(event_id=event_id, background_percent=shares.percent(event_id))
+    state.price_rules.invalidate(event_id)
+    percent = (await state.price_rules.rules(event_id)).background_percent
+    return BackgroundShareAnswer(event_id=event_id, background_percent=percent)
 
 
 @router.patch(
@@ -203,8 +211,8 @@ async def change_share(
     operator: AnOperator, event_id: EventIdPath, body: BackgroundShareRequest, state: OrdersState
 ) -> BackgroundShareChanged:
     percent = body.background_percent
-    changed = await state.background_share.change(
-        event_id, percent, actor=operator.name, action="background", reason=body.reason
+    changed = await change_background_share(
+        state.db, event_id, percent, actor=operator.name, reason=body.reason, rules=state.price_rules
     )
     return BackgroundShareChanged(event_id=event_id, background_percent=percent, changed=changed)
 

@@ -19,9 +19,9 @@ from services.orders.model.view import order_view
 from services.orders.pricing.calculator import all_in
 from services.orders.pricing.quote import quote_body
 from services.orders.problems import UnknownOrder, UnknownProvider
-from services.orders.requests.payment import extend_payment, request_cancel, retry_payment
+from services.orders.requests.requests import extend_payment, request_cancel, retry_payment
 from services.orders.state import State
-from services.orders.store.search import references_of
+from services.orders.store.support import references_of
 from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.contracts.fields import EVENT_ID_PATTERN
 from shared.contracts.orders import OrderView, ProviderAnswer, QuoteAnswer
@@ -140,7 +140,7 @@ async def prices(request: Request) -> Answer:
     (price x quantity) costs.
     """
     query = request.query(PricesQuery)
-    rules, currency = await request.state.price_rules.rules(request.path["event_id"])
+    rules, currency, _ = await request.state.price_rules.rules(request.path["event_id"])
     lines = [(int(minor), int(quantity)) for minor, quantity in (one.split("x") for one in query.line or ())]
     found = PricesAnswer(
         **rules.model_dump(),
@@ -230,8 +230,8 @@ async def pay(request: Request) -> Answer:
         state.store, order, body, key=checked, providers=state.providers, capture=state.settings.captures_at_once
     )
     if is_new:
-        in_background = state.background_share.in_background(order.event_id, order.holder)
-        await state.worker.settle_or_leave(order.reference, in_background=in_background)
+        in_background = await state.price_rules.in_background(order.event_id, order.holder)
+        await state.worker.settle(order.reference, in_background=in_background)
     return await accepted(state, order.reference, replayed=not is_new)
 
 

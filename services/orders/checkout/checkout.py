@@ -13,29 +13,44 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, NamedTuple, TypeVar, get_args
 
 import orjson
 
-from services.orders.checkout.background_share import BackgroundShare
 from services.orders.checkout.requests import NewOrder, Payment, QuoteRequest, fingerprint_of, key_in_flight
 from services.orders.metrics import CHECKOUT_SECONDS, IDEMPOTENT_REPLAYS, ORDERS
-from services.orders.model.order import Attempt, JournalEntry, LineTicket, Order, OrderLine
-from services.orders.model.references import Customer, customer_key, order_reference, owner_id, provider_key, ticket_id
+from services.orders.model.order import (
+    Attempt,
+    Customer,
+    JournalEntry,
+    LineTicket,
+    Order,
+    OrderLine,
+    customer_key,
+    order_reference,
+    owner_id,
+    provider_key,
+    ticket_id,
+)
+from services.orders.model.update import order_event
 from services.orders.pricing.calculator import Quote, require_payable
-from services.orders.pricing.promo_codes import Redemption, RejectionReason, rejections
-from services.orders.pricing.quote import Quoter, promo_code_not_valid, quote_body
+from services.orders.pricing.quote import (
+    Quoter,
+    Redemption,
+    RejectionReason,
+    promo_code_not_valid,
+    quote_body,
+    redemption_of,
+    rejections,
+)
 from services.orders.problems import PriceChanged, ReservationTaken
 from services.orders.providers.provider import Provider
 from services.orders.steps.run import InventoryBatcher
-from services.orders.store.payment_status import write_tombstone
-from services.orders.store.store import OrderKey, OrderStore, attempts_json, journal_json, lines_json
+from services.orders.store.store import OrderStore, attempts_json, journal_json, lines_json, write_tombstone
 from services.orders.worker.worker import Path, Worker
 from shared.concurrency.background import wake
 from shared.concurrency.coalescing import GroupCommits, by_halves
-from shared.contracts.fields import code_key, tidy
-from shared.contracts.frames import Event
+from shared.contracts.fields import tidy
 from shared.contracts.inventory import PaymentStep, Reservation, StepDone
 from shared.errors.problems import (
     HoldExpired,
@@ -76,62 +91,50 @@ class Outcome(NamedTuple):
     rejected: RejectionReason | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class OrderDraft:
-    """An order to be written."""
+class OrderDraft(NamedTuple):
+    """An order to be written, with what only its row has."""
 
-    reference: str
-    owner_id: str
+    order: Order
     key_hash: bytes
     fingerprint: bytes
-    reservation: Reservation
-    quote: Quote
     customer_key: str
-    request: NewOrder
-    language: str
-    capture: bool
-    traceparent: str | None = field(default_factory=tracing.traceparent)
+    phone: str | None = None
+    redemption: Redemption | None = None
 
-    @property
-    def redemption(self) -> Redemption | None:
-        """The redemption of its promo code, if it has one."""
-        code = self.request.promo_code
-        if code is None:
-            return None
-        return Redemption(self.reservation.event_id, code_key(code), self.customer_key)
 
-    @cached_property
-    def order(self) -> Order:
-        """The order as it is written; the database gives it its version. Its attempt is `unknown`, as after a crash
-        during the call: whoever takes it over repeats the charge under its key.
-        """
-        held, payment, at_ms = self.reservation, self.request.payment, now_ms()
-        attempt = Attempt(
-            n=1, provider=payment.provider, method=payment.method, token=payment.token, return_url=payment.return_url,
-            amount_minor=self.quote.total_minor, currency=held.currency, provider_key=provider_key(self.reference, 1),
-            status="unknown", capture=self.capture, created_at_ms=at_ms, changed_at_ms=at_ms,
-        )  # fmt: skip
-        payload = {"reservation_id": held.reservation_id}
-        journal = (
-            JournalEntry(type="reserve", by="fan", status="completed", tries=1, at_ms=at_ms, done_at_ms=at_ms,
-                    payload=payload),
-            JournalEntry(type="checkout", by="fan", status="processing", tries=0, at_ms=at_ms),
-        )  # fmt: skip
-        return Order(
-            reference=self.reference, status="pending", event_id=held.event_id, reservation_id=held.reservation_id,
-            owner_id=self.owner_id, lane=held.lane, join_seq=held.join_seq, total_minor=self.quote.total_minor,
-            currency=held.currency, customer_name=tidy(self.request.customer.name),
-            customer_email=self.request.customer.email, language=self.language, created_at_ms=at_ms,
-            expires_at_ms=held.reserved_until_ms, grace_s=held.grace_s, confirmed_at_ms=None, ended_at_ms=None,
-            end_reason=None, cancel_requested=False, extended=False, released=False, charge_ref=None, version=0,
-            now_ms=at_ms, traceparent=self.traceparent, lines=tuple(map(self._line, range(len(self.quote.lines)))),
-            extras=self.quote.extras, attempts=(attempt,) if self.quote.total_minor else (), journal=journal,
-        )  # fmt: skip
+def new_order(
+    reference: str, held: Reservation, quote: Quote, request: NewOrder, *, language: str, capture: bool
+) -> Order:
+    """The order as it is written; the database gives it its version. Its attempt is `unknown`, as after a crash during
+    the call: whoever takes it over repeats the charge under its key.
+    """
+    payment, at_ms = request.payment, now_ms()
+    attempt = Attempt(
+        n=1, provider=payment.provider, method=payment.method, token=payment.token, return_url=payment.return_url,
+        amount_minor=quote.total_minor, currency=held.currency, provider_key=provider_key(reference, 1),
+        status="unknown", capture=capture, created_at_ms=at_ms, changed_at_ms=at_ms,
+    )  # fmt: skip
+    journal = (
+        JournalEntry(type="reserve", by="fan", status="completed", tries=1, at_ms=at_ms, done_at_ms=at_ms,
+                     payload={"reservation_id": held.reservation_id}),
+        JournalEntry(type="checkout", by="fan", status="processing", tries=0, at_ms=at_ms),
+    )  # fmt: skip
+    return Order(
+        reference=reference, status="pending", event_id=held.event_id, reservation_id=held.reservation_id,
+        owner_id=owner_id(held.event_id, held.holder), lane=held.lane, join_seq=held.join_seq,
+        total_minor=quote.total_minor, currency=held.currency, customer_name=tidy(request.customer.name),
+        customer_email=request.customer.email, language=language, created_at_ms=at_ms,
+        expires_at_ms=held.reserved_until_ms, grace_s=held.grace_s, confirmed_at_ms=None, ended_at_ms=None,
+        end_reason=None, cancel_requested=False, extended=False, released=False, charge_ref=None, version=0,
+        now_ms=at_ms, traceparent=tracing.traceparent(),
+        lines=tuple(_with_tickets(reference, n, line) for n, line in enumerate(quote.lines, start=1)),
+        extras=quote.extras, attempts=(attempt,) if quote.total_minor else (), journal=journal,
+    )  # fmt: skip
 
-    def _line(self, place: int) -> OrderLine:
-        line, line_no = self.quote.lines[place], place + 1
-        ids = (ticket_id(self.reference, line_no, n) for n in range(1, line.quantity + 1))
-        return replace(line, line_no=line_no, tickets=tuple(LineTicket(id=one) for one in ids))
+
+def _with_tickets(reference: str, line_no: int, line: OrderLine) -> OrderLine:
+    ids = (ticket_id(reference, line_no, n) for n in range(1, line.quantity + 1))
+    return replace(line, line_no=line_no, tickets=tuple(LineTicket(id=one) for one in ids))
 
 
 class OrderWriter(GroupCommits):
@@ -162,15 +165,15 @@ class OrderWriter(GroupCommits):
                 written = await self._write(connection, batch)
             return self._outcomes(batch, written, {})
         async with self._db.begin() as connection:
-            redeeming = {draft.reference: draft.redemption for draft in batch if draft.redemption}
+            redeeming = {draft.order.reference: draft.redemption for draft in batch if draft.redemption}
             found = await rejections(connection, list(redeeming.values()))
             rejected = {reference: why for reference, why in zip(redeeming, found, strict=True) if why}
-            written = await self._write(connection, [draft for draft in batch if draft.reference not in rejected])
+            written = await self._write(connection, [draft for draft in batch if draft.order.reference not in rejected])
         return self._outcomes(batch, written, rejected)
 
     async def _write(self, connection: AsyncConnection, drafts: Sequence[OrderDraft]) -> dict[str, tuple[int, int]]:
         """The version of each order that is new, and when it was created, in ms since the epoch."""
-        first = {draft.reference: draft for draft in reversed(drafts)}  # of each reference
+        first = {draft.order.reference: draft for draft in reversed(drafts)}  # of each reference
         bound = {"orders": orjson.dumps(list(map(_row, first.values()))).decode(), "owner": self._worker.owner}
         rows = await connection.execute(_INSERT, bound)
         wake("orders")
@@ -181,10 +184,10 @@ class OrderWriter(GroupCommits):
     ) -> list[Outcome]:
         outcomes = []
         for draft in batch:
-            if draft.reference not in written:
-                outcomes.append(Outcome(rejected=rejected.get(draft.reference)))
+            if draft.order.reference not in written:
+                outcomes.append(Outcome(rejected=rejected.get(draft.order.reference)))
                 continue
-            version, created_at_ms = written.pop(draft.reference)  # of two with the same reference the first
+            version, created_at_ms = written.pop(draft.order.reference)  # of two with the same reference the first
             now_ms = min(version, self._clocks.slowest_ms())
             order = replace(draft.order, version=version, created_at_ms=created_at_ms, now_ms=now_ms)
             self._worker.add(order)
@@ -194,32 +197,18 @@ class OrderWriter(GroupCommits):
 
 def _row(draft: OrderDraft) -> dict[str, Any]:
     order, redemption = draft.order, draft.redemption
+    event = order_event(order, "created", actor=order.holder, status="pending")
     return {
         "reference": order.reference, "event_id": order.event_id, "reservation_id": order.reservation_id,
         "owner_id": order.owner_id, "key_hash": draft.key_hash.hex(), "fingerprint": draft.fingerprint.hex(),
         "lane": order.lane, "join_seq": order.join_seq, "total_minor": order.total_minor, "currency": order.currency,
         "customer_name": order.customer_name, "customer_email": order.customer_email,
-        "customer_phone": draft.request.customer.phone, "language": order.language,
+        "customer_phone": draft.phone, "language": order.language,
         "expires_at_ms": order.expires_at_ms, "grace_s": order.grace_s, "lines": lines_json(order.lines),
         "extras": list(order.extras), "attempts": attempts_json(order.attempts),
         "journal": journal_json(order.journal), "promo_code": redemption and redemption.code,
-        "customer_key": draft.customer_key, "event": _created_event(order).model_dump(mode="json"),
-        "traceparent": order.traceparent,
+        "customer_key": draft.customer_key, "event": event.model_dump(mode="json"), "traceparent": order.traceparent,
     }  # fmt: skip
-
-
-def _created_event(order: Order) -> Event:
-    return Event(
-        type="order.created",
-        event_id=order.event_id,
-        actor=order.holder,
-        aggregate=f"order:{order.reference}",
-        after={
-            "reference": order.reference, "event_id": order.event_id, "status": "pending", "holder": order.holder,
-            "lane": order.lane, "join_seq": order.join_seq, "reservation_id": order.reservation_id,
-            "total_minor": order.total_minor, "currency": order.currency,
-        },
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +252,6 @@ class Checkout:
     providers: dict[str, Provider]
     capture: bool
     load: PurchaseWork
-    background_share: BackgroundShare
     quoter: Quoter
     order_token_keys: Keyring
     customer_keys: Keyring
@@ -306,7 +294,8 @@ class Checkout:
         found = await self.inventory.read(request.reservation_id, _event_id(customers))
         owner, reservation = _owned(customers, found)
         _require_payable(reservation)
-        quote = await self.quoter.quote(owner, reservation, request.promo_code, address=address)
+        redemption = redemption_of(reservation, request.promo_code)
+        quote = await self.quoter.quote(owner, reservation, redemption, address=address)
         require_payable(quote.total_minor, reservation.currency, self.providers)
         return reservation, quote
 
@@ -320,13 +309,14 @@ class Checkout:
 
     async def _replay(self, wanted: Purchase, owner_ids: Sequence[str]) -> CheckoutResult | None:
         """What the key of one of these owners created. Raises `IdempotencyKeyReused` if it came with another body."""
-        known = await self.store.find_key(OrderKey(tuple(owner_ids), key_hash(wanted.key))) if owner_ids else None
+        known = await self.store.find_key((tuple(owner_ids), key_hash(wanted.key))) if owner_ids else None
         if known is None:
             return None
-        if known.fingerprint != wanted.fingerprint:
+        reference, fingerprint = known
+        if fingerprint != wanted.fingerprint:
             raise IdempotencyKeyReused
         IDEMPOTENT_REPLAYS.inc()
-        return CheckoutResult(known.reference, replayed=True)
+        return CheckoutResult(reference, replayed=True)
 
     async def _create(self, wanted: Purchase) -> CheckoutResult:
         """Binds the hold while the key is looked up. Whatever was bound for a repeat, or for an order that is refused,
@@ -386,31 +376,32 @@ class Checkout:
         request, customer = wanted.request, step.customer_key or ""
         owner, held = _owned(wanted.customers, begun.reservation)
         _require_bound(begun, held)
-        quote = await self.quoter.quote(owner, held, request.promo_code, customer, address=wanted.address)
+        redemption = redemption_of(held, request.promo_code, customer)
+        quote = await self.quoter.quote(owner, held, redemption, address=wanted.address)
         provider = self.providers[request.payment.provider]
         require_payable(quote.total_minor, held.currency, self.providers, by=provider)
         if (request.expected_total_minor, request.currency) != (quote.total_minor, held.currency):
             raise PriceChanged(**quote_body(held, quote))
+        order = new_order(step.order_reference, held, quote, request, language=wanted.language, capture=self.capture)
         return OrderDraft(
-            reference=step.order_reference, owner_id=owner, key_hash=key_hash(wanted.key),
-            fingerprint=wanted.fingerprint, reservation=held, quote=quote, customer_key=customer, request=request,
-            language=wanted.language, capture=self.capture,
+            order=order, key_hash=key_hash(wanted.key), fingerprint=wanted.fingerprint, customer_key=customer,
+            phone=request.customer.phone, redemption=redemption,
         )  # fmt: skip
 
     async def _write_order(self, draft: OrderDraft) -> CheckoutResult:
         """Raises `ReservationTaken` or `PromoCodeNotValid` if it was not written, and its key may have been used."""
-        started = time.perf_counter()
+        started, to_be = time.perf_counter(), draft.order
+        in_background = await self.quoter.prices.in_background(to_be.event_id, to_be.holder)
         with key_in_flight():
             order, rejected = await self.writer.insert(draft)
         if order is None:
             raise promo_code_not_valid(rejected) if rejected else ReservationTaken
         _pending.inc()
-        in_background = self.background_share.in_background(order.event_id, order.holder)
         with self.load.left():
-            path = await self.worker.settle_or_leave(order.reference, in_background=in_background)
+            path = await self.worker.settle(order.reference, in_background=in_background)
         _seconds[path].observe(time.perf_counter() - started)
         is_unchanged = path in ("background", "overflow")
-        return CheckoutResult(draft.reference, replayed=False, order=order if is_unchanged else None)
+        return CheckoutResult(draft.order.reference, replayed=False, order=order if is_unchanged else None)
 
 
 async def _wait_for_first(done_event: asyncio.Event, deadline: float) -> None:

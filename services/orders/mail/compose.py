@@ -18,8 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from services.orders.mail.reminders import LEAD_S, UNSUBSCRIBE, has_opted_out
 from services.orders.mail_settings import needs_smtputf8, parse_mailbox, parse_sender
-from services.orders.model.order import SOLD_STATUSES, Order
-from services.orders.model.references import customer_key
+from services.orders.model.order import SOLD_STATUSES, Order, customer_key
 from services.orders.settings import Settings
 from services.orders.steps.run import InventoryBatcher
 from services.orders.store.store import OrderStore

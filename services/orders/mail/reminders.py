@@ -11,7 +11,7 @@ from datetime import timedelta
 from sqlalchemy import exists, select
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders.model.references import Customer, customer_key, owner_id
+from services.orders.model.order import Customer, customer_key, owner_id
 from services.orders.problems import MailDisabled
 from services.orders.settings import Settings
 from services.orders.steps.run import InventoryBatcher

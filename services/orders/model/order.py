@@ -8,11 +8,18 @@ takes an order to `review` from any status.
 The journal has the commands that were run for an order, each with its cause and its result (`checkout_command`).
 Entries are added at the end and never removed, so that the place of a command gives its id. It stays bounded: beyond
 `ENTRIES_MAX` the last command of the same kind is opened again.
+
+Ids follow from what they name, so that a retry finds the same again: of orders, tickets, charges and customers. An
+order remembers its owner as `event_id:holder`, its owner id; a signed-in user is the same holder at every event.
 """
 
+import hashlib
 import uuid
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+from shared.rules.addresses import normalize_email
+from shared.security.tokens import Keyring, b64
 
 ORDER_TRANSITIONS: Final[dict[str, frozenset[str]]] = {
     "pending": frozenset({"confirmed", "cancelled", "expired", "review"}),
@@ -195,7 +202,17 @@ class JournalEntry:
         return self.done_at_ms is None
 
 
-Journal = tuple[JournalEntry, ...]
+class OpenOrder(NamedTuple):
+    """An order that is open, as its owner keeps it in mind, and the owner's right to change it. `epoch` rises each time
+    that another process takes it over.
+    """
+
+    reference: str
+    owner: str
+    epoch: int
+    event_id: str = ""
+    join_seq: int = 0
+    due_in_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +261,7 @@ class Order:
     charges: tuple[Charge, ...] = ()
     refunds: tuple[Refund, ...] = ()
     returns: tuple[TicketReturn, ...] = ()
-    journal: Journal = ()
+    journal: tuple[JournalEntry, ...] = ()
 
     @property
     def holder(self) -> str:
@@ -343,59 +360,53 @@ def place_of(command_id: str) -> tuple[str, int]:
     return bytes.fromhex(digits[:24]).rstrip(b"\0").decode("ascii", "replace"), int(digits[24:], 16)
 
 
-def opened(
-    journal: Journal, kind: str, *, by: str, at_ms: int, tries: int = 0, error: str | None = None,
-    payload: dict[str, Any] | None = None,
-) -> Journal:  # fmt: skip
-    """With a command more, which a later step ends."""
-    new = JournalEntry(type=kind, by=by, status="processing", tries=tries, at_ms=at_ms, error=error, payload=payload)
-    return _added(journal, new)
+REFERENCE_CHARS = 12
+_ALPHABET = "ABCDEFGHJKMNPQRSTVWXYZ0123456789"  # 32 characters, without I, L, O and U, which are misread
 
 
-def has_open(journal: Journal, kind: str) -> bool:
-    """Whether a command of this kind is open."""
-    return any(command.is_open and command.type == kind for command in journal)
-
-
-def tried(journal: Journal, kind: str, *, by: str | None, error: str, at_ms: int) -> Journal:
-    """Counts a failed try of the open commands of this kind; with `by` one is opened if there is none."""
-    if not has_open(journal, kind):
-        return opened(journal, kind, by=by, at_ms=at_ms, tries=1, error=error) if by else journal
-    return tuple(
-        replace(command, tries=command.tries + 1, error=error) if command.is_open and command.type == kind else command
-        for command in journal
-    )
-
-
-def ended(
-    journal: Journal, kind: str, *, at_ms: int, error: str | None = None, by: str | None = None,
-    place: int | None = None,
-) -> Journal:  # fmt: skip
-    """Ends the open commands of this kind, or only the one at `place`; all that repeat others if the kind is `rerun`.
-    With `by` the command is recorded even if none was open.
+def order_reference(keys: Keyring, reservation_id: str, key: str) -> str:
+    """The reference of the order of this reservation, which has one holder, with this key: 60 bits that nobody else can
+    compute.
     """
-    status = "failed" if error else "completed"
-
-    def is_meant(n: int, command: JournalEntry) -> bool:
-        replays = kind == "rerun" and bool(command.payload) and REPLAY_OF in (command.payload or {})
-        return command.is_open and (command.type == kind or replays) and place in (None, n)
-
-    after = tuple(
-        replace(command, status=status, tries=command.tries + 1, done_at_ms=at_ms, error=error)
-        if is_meant(n, command)
-        else command
-        for n, command in enumerate(journal, start=1)
-    )
-    if by is None or has_open(journal, kind):
-        return after
-    return _added(
-        after, JournalEntry(type=kind, by=by, status=status, tries=1, at_ms=at_ms, done_at_ms=at_ms, error=error)
-    )
+    return readable_code(keys.mac("reference", reservation_id, key))
 
 
-def _added(journal: Journal, new: JournalEntry) -> Journal:
-    if len(journal) < ENTRIES_MAX:
-        return (*journal, new)
-    last = max((n for n, command in enumerate(journal) if command.type == new.type), default=len(journal) - 1)
-    again = replace(new, at_ms=journal[last].at_ms, tries=journal[last].tries + new.tries)
-    return (*journal[:last], again, *journal[last + 1 :])
+def readable_code(raw: bytes) -> str:
+    """The first 60 bits, in characters that people can read to each other."""
+    bits = int.from_bytes(raw[:8], "big")
+    return "".join(_ALPHABET[(bits >> (5 * place)) & 31] for place in range(REFERENCE_CHARS))
+
+
+def customer_key(keys: Keyring, email: str) -> str:
+    """Identifies a customer to inventory without telling who they are: the same for every spelling of an e-mail
+    address. Dots and tags before the @ count, as only the mail provider knows whether they matter. Raises `ValueError`
+    for an invalid or disguised address.
+    """
+    return b64(keys.mac("customer", normalize_email(email)))
+
+
+def ticket_id(reference: str, line_no: int, n: int) -> str:
+    """60 bits derived from the ticket's place in its order; it is no secret."""
+    return readable_code(hashlib.sha256(f"ticket:{reference}:{line_no}:{n}".encode()).digest())
+
+
+def provider_key(reference: str, n: int) -> str:
+    """The key of the n-th attempt at its provider."""
+    return f"{reference}:{n}"
+
+
+def owner_id(event_id: str, holder: str) -> str:
+    """The owner id of an order: one holder at one event."""
+    return f"{event_id}:{holder}"
+
+
+class Customer(NamedTuple):
+    """Who buys: a holder at one event or, without an event, a signed-in user."""
+
+    event_id: str | None
+    holder: str
+
+    def owns(self, owner: str) -> bool:
+        """Whether an order with this owner id is this customer's."""
+        event_id, _, holder = owner.partition(":")
+        return holder == self.holder and self.event_id in (None, event_id)

@@ -7,39 +7,36 @@ since it was read, nothing is written.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
+from typing import Any, NamedTuple, Self
 
-from services.orders.model.next_step import DISPUTE_LOST, DISPUTE_WON, DISPUTED, REFUNDED_OUTSIDE
 from services.orders.model.order import (
+    ENTRIES_MAX,
     LIVE_STATUSES,
     MISMATCH,
+    REPLAY_OF,
     SALE_STATUSES,
     Attempt,
     Charge,
-    Journal,
+    JournalEntry,
+    OpenOrder,
     Order,
-    OrderLine,
-    Refund,
     attempt_after,
     can_become,
-    ended,
-    opened,
-    tried,
 )
-from services.orders.model.refund_plan import OUTSIDE, outside_refund_row, refund_row, tickets_left
-from services.orders.model.refund_plan import Ticket as TicketsOfLine
+from services.orders.model.rules import (
+    DISPUTE_LOST,
+    DISPUTE_WON,
+    DISPUTED,
+    OUTSIDE,
+    REFUNDED_OUTSIDE,
+    outside_refund_row,
+    tickets_left,
+)
+from services.orders.model.rules import Ticket as TicketsOfLine
 from services.orders.providers.provider import ProviderCharge
 from shared.contracts.frames import Event
 
 Row = dict[str, Any]
-
-
-class Ownership(NamedTuple):
-    """The right of a process to change an open order. `epoch` rises each time that another process takes it over."""
-
-    reference: str
-    owner: str
-    epoch: int
 
 
 class Release(NamedTuple):
@@ -49,68 +46,73 @@ class Release(NamedTuple):
     errors: int = 0
 
 
-class OrderColumns(TypedDict, total=False):
-    """What an update sets in the order's row: `confirmed`, `fulfilled`, `ended`, `released`, `extended` and
-    `cancel_requested` are set to the present time. A new status (`to`) clears the review decision, and so does
-    `clear_decision`; an empty `end_reason` clears it, and so does a new `customer_email` what mail could not reach.
-    """
-
-    to: str
-    end_reason: str
-    charge_ref: str
-    dispute: str
-    confirmed: Literal[True]
-    fulfilled: Literal[True]
-    ended: Literal[True]
-    released: Literal[True]
-    clear_decision: Literal[True]
-    review_decision: str
-    cancel_requested: Literal[True]
-    extended: Literal[True]
-    expires_at_ms: int
-    customer_email: str
-
-
 @dataclass(slots=True)
 class OrderUpdate:
-    """Without a `claim` it is written by a request, which holds the row of the open order (`store.change`). `at_ms` is
-    the time of what it enters in the journal. Without `bumps_version` nothing visible changed.
+    """New values of `fields`, and `rows` of the tables that hang on the order, each with its part of `save.sql`.
+    Without a `claim` it is written by a request, which holds the row of the open order (`store.change`). `at_ms` is the
+    time of what it enters in the journal. Without `bumps_version` nothing visible changed.
     """
 
     order: Order
-    claim: Ownership | None = None
+    claim: OpenOrder | None = None
     at_ms: int = 0
     bumps_version: bool = True
     synced: bool = False
     release: Release | None = None
-    columns: OrderColumns = field(default_factory=OrderColumns)
-    attempts: dict[int, Attempt] = field(default_factory=dict)
-    new_attempts: list[Attempt] = field(default_factory=list)
-    lines: tuple[OrderLine, ...] = ()
-    journal: Journal = ()
-    charges: list[Charge] = field(default_factory=list)
+    fields: Row = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
-    money: list[Row] = field(default_factory=list)
-    refunds_requested: list[Row] = field(default_factory=list)
-    refunds_done: list[Row] = field(default_factory=list)
-    mails: list[Row] = field(default_factory=list)
+    rows: list[tuple[str, Row]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.lines, self.journal = self.order.lines, self.order.journal
         self.at_ms = self.at_ms or self.order.now_ms
 
-    def set_order(self, **columns: Unpack[OrderColumns]) -> Self:
-        to = columns.get("to")
-        assert to is None or can_become(self.order.status, to), f"{self.order.status} never becomes {to}"
-        self.columns |= columns
+    def set_order(self, **fields: Any) -> Self:
+        """Sets these fields of the order. A new status is one that may follow, and clears the decision in review."""
+        if "status" in fields:
+            before, to = self.order.status, fields["status"]
+            assert can_become(before, to), f"{before} never becomes {to}"
+            fields.setdefault("review_decision", None)
+        self.fields |= fields
+        return self
+
+    def now(self, name: str) -> Any:
+        """This field of the order, as it is with this update."""
+        return self.fields.get(name, getattr(self.order, name))
+
+    def after(self, **written: Any) -> Order:
+        """The order as it is with this update, and with what the database has `written`. Of its money only new charges
+        are in it: refunds and disputes are read anew.
+        """
+        requested = self.order.sync_requested and not self.synced
+        return replace(self.order, **{"sync_requested": requested, "sync_due": False, **self.fields, **written})
+
+    @property
+    def changed(self) -> Row:
+        """The fields that differ from the order as it was read."""
+        return {name: value for name, value in self.fields.items() if value != getattr(self.order, name)}
+
+    @property
+    def has_news(self) -> bool:
+        """Whether it changes the order, or the provider moved money."""
+        return bool(self.rows or self.changed)
+
+    def add_row(self, part: str, **row: Any) -> Self:
+        """Adds a row of a table that hangs on the order. A money entry is unique by the provider's id, so writing it
+        again is harmless.
+        """
+        self.rows.append((part, row))
         return self
 
     def set_attempt(self, attempt: Attempt, **changes: Any) -> Self:
         """A live attempt that fails also ends its checkout command."""
-        self.attempts[attempt.n] = after = replace(attempt, changed_at_ms=self.at_ms, **changes)
+        after = replace(attempt, **changes)
+        attempts = self.now("attempts")
+        if after == attempts[attempt.n - 1]:
+            return self
+        after = replace(after, changed_at_ms=self.at_ms)
         if after.status == "failed" and attempt.status in LIVE_STATUSES:
             self.finish_command("checkout", error=after.reason or "failed")
-        return self
+        return self.set_order(attempts=(*attempts[: attempt.n - 1], after, *attempts[attempt.n :]))
 
     def record_charges(self, provider: str, charges: Sequence[ProviderCharge]) -> Self:
         """Applies the provider's answer: attempts only move forward, and money that moved is entered once, also what
@@ -127,7 +129,9 @@ class OrderUpdate:
                 reported[charge.key] = charge
             if charge.status == "succeeded":
                 ours = known.get(charge.charge_ref) or _new_charge(provider, charge)
-                self.charges.append(replace(ours, refunded_minor=charge.refunded_minor or 0))
+                if ours not in self.order.charges:
+                    entered = replace(ours, refunded_minor=charge.refunded_minor or 0)
+                    self.set_order(charges=(*self.now("charges"), entered))
                 self._record_outside_refund(ours, charge)
                 self._record_dispute(ours, charge)
         for attempt in self.order.attempts:
@@ -152,20 +156,19 @@ class OrderUpdate:
         is_sale = self._pays_for_sale(ours) and order.status != "refunded"
         is_over = is_sale and done_minor + amount_minor >= ours.amount_minor
         row = outside_refund_row(ours, amount_minor=amount_minor, tickets=tickets_left(order) if is_over else [])
-        self.request_planned_refund(row)
-        self.add_money_entry(
-            "refund", ours.provider, amount_minor=amount_minor, currency=ours.currency, charge_ref=ours.charge_ref,
-            provider_ref=row["idem_key"],
+        self.request_refund(row).add_row(
+            "money", kind="refund", provider=ours.provider, amount_minor=amount_minor, currency=ours.currency,
+            charge_ref=ours.charge_ref, provider_ref=row["idem_key"],
         )  # fmt: skip
         if is_over:
-            self.set_order(to="refunded", end_reason="").void_tickets(reason=OUTSIDE)
+            self.set_order(status="refunded", end_reason=None).void_tickets(reason=OUTSIDE)
         elif is_sale and not waiting:
             self.send_to_review(REFUNDED_OUTSIDE)
         elif is_sale and order.status == "confirmed":
-            self.set_order(to="partially_refunded")
+            self.set_order(status="partially_refunded")
         if is_sale:
             self.emit(
-                "refunded", status=self.columns.get("to", order.status), amount_minor=amount_minor,
+                "refunded", amount_minor=amount_minor,
                 refunded_minor=order.refunded_minor + amount_minor, charged_minor=order.charged_minor, reason=OUTSIDE,
             )  # fmt: skip
 
@@ -177,9 +180,9 @@ class OrderUpdate:
         if dispute is None:
             return
         if moved_minor := dispute.withdrawn_minor - ours.disputed_minor:
-            self.add_money_entry(
-                "dispute" if moved_minor > 0 else "reinstatement", ours.provider, amount_minor=abs(moved_minor),
-                currency=ours.currency, charge_ref=ours.charge_ref,
+            self.add_row(
+                "money", kind="dispute" if moved_minor > 0 else "reinstatement", provider=ours.provider,
+                amount_minor=abs(moved_minor), currency=ours.currency, charge_ref=ours.charge_ref,
                 provider_ref=f"{dispute.dispute_ref}:{ours.dispute_entries}",
             )  # fmt: skip
         if dispute.status == order.dispute or not self._pays_for_sale(ours):
@@ -199,109 +202,75 @@ class OrderUpdate:
     def send_to_review(self, reason: str) -> Self:
         """Lets a person decide; an order that is in review already stays there, for this reason."""
         if self.order.status != "review":
-            self.set_order(to="review")
-        return self.set_order(end_reason=reason, clear_decision=True)
+            self.set_order(status="review")
+        return self.set_order(end_reason=reason, review_decision=None)
 
-    def expected_order(self) -> Order:
-        """The order with the attempts and charges of this update, before they are written."""
-        return replace(self.order, **self._expected())
+    def begin_command(
+        self, kind: str, *, caused_by: str, payload: Row | None = None, tries: int = 0, error: str | None = None
+    ) -> Self:
+        """Opens a command that a later step will end."""
+        return self._enter(
+            JournalEntry(
+                type=kind,
+                by=caused_by,
+                status="processing",
+                tries=tries,
+                at_ms=self.at_ms,
+                error=error,
+                payload=payload,
+            )
+        )
 
-    def _expected(self) -> dict[str, Any]:
-        known = {charge.charge_ref for charge in self.order.charges}
-        charges = (*self.order.charges, *(charge for charge in self.charges if charge.charge_ref not in known))
-        return {"attempts": self.attempts_after, "charges": charges, "sync_requested": False, "sync_due": False}
-
-    def after(
-        self, version: int | None = None, confirmed_at_ms: int | None = None, fulfilled_at_ms: int | None = None
-    ) -> Order:
-        """The order as it is once this is written: at once, or with what the database set. Of its money only new
-        charges are in it: refunds and disputes are read anew.
-        """
-        order, columns = self.order, self.columns
-        now, to = self.at_ms, columns.get("to")
-        decided = None if to or "clear_decision" in columns else columns.get("review_decision", order.review_decision)
-        confirmed_at_ms = confirmed_at_ms or (now if "confirmed" in columns else order.confirmed_at_ms)
-        fulfilled_at_ms = fulfilled_at_ms or (now if "fulfilled" in columns else order.fulfilled_at_ms)
-        return replace(
-            order, **self._expected(), lines=self.lines, journal=self.journal, version=version or order.version,
-            status=to or order.status,
-            end_reason=columns.get("end_reason", order.end_reason) or None, review_decision=decided,
-            charge_ref=columns.get("charge_ref", order.charge_ref), dispute=columns.get("dispute", order.dispute),
-            confirmed_at_ms=confirmed_at_ms, fulfilled_at_ms=fulfilled_at_ms,
-            ended_at_ms=now if "ended" in columns else order.ended_at_ms,
-            released=order.released or "released" in columns, extended=order.extended or "extended" in columns,
-            cancel_requested=order.cancel_requested or "cancel_requested" in columns,
-            expires_at_ms=columns.get("expires_at_ms", order.expires_at_ms),
-            customer_email=columns.get("customer_email", order.customer_email),
-        )  # fmt: skip
-
-    @property
-    def changes_payment(self) -> bool:
-        """Whether attempts or charges of this update differ from those that were read, or the provider moved money."""
-        after = self.expected_order()
-        return (_reported(after), after.charges) != (_reported(self.order), self.order.charges) or self.changes_rows
-
-    @property
-    def changes_rows(self) -> bool:
-        """Whether anything but attempts and charges is to be written."""
-        kept = (self.lines, self.journal) == (self.order.lines, self.order.journal)
-        parts = self.money, self.refunds_requested, self.refunds_done, self.mails, self.new_attempts
-        return bool(not kept or any(parts) or self.columns)
-
-    def add_money_entry(self, kind: str, provider: str, **entry: Any) -> Self:
-        """Adds a money entry. The provider's id makes it unique, so writing it again is harmless."""
-        self.money.append({"kind": kind, "provider": provider, **entry})
-        return self
+    def record_failed_try(self, kind: str, *, error: str, caused_by: str | None) -> Self:
+        """Counts a failed try of the open commands of this kind; with `caused_by` one is opened if there is none."""
+        if self._has_open(kind):
+            return self.set_order(
+                journal=tuple(
+                    replace(command, tries=command.tries + 1, error=error)
+                    if command.is_open and command.type == kind
+                    else command
+                    for command in self.now("journal")
+                )
+            )
+        return self.begin_command(kind, caused_by=caused_by, tries=1, error=error) if caused_by else self
 
     def finish_command(
         self, kind: str, *, error: str | None = None, caused_by: str | None = None, place: int | None = None
     ) -> Self:
-        """Ends the open commands of this kind, or only the one at `place`. With `caused_by` a command is recorded even
-        if none was open.
+        """Ends the open commands of this kind, or only the one at `place`; all that repeat others if the kind is
+        `rerun`. With `caused_by` a command is recorded even if none was open.
         """
-        self.journal = ended(self.journal, kind, at_ms=self.at_ms, error=error, by=caused_by, place=place)
-        return self
+        ended: Row = {"status": "failed" if error else "completed", "done_at_ms": self.at_ms, "error": error}
+        had_open = self._has_open(kind)
 
-    def begin_command(self, kind: str, *, caused_by: str, payload: Row | None = None) -> Self:
-        """Opens a command that a later step will end."""
-        self.journal = opened(self.journal, kind, by=caused_by, at_ms=self.at_ms, payload=payload)
-        return self
+        def is_meant(n: int, command: JournalEntry) -> bool:
+            replays = kind == "rerun" and REPLAY_OF in (command.payload or {})
+            return command.is_open and (command.type == kind or replays) and place in (None, n)
 
-    def record_failed_try(self, kind: str, *, error: str, caused_by: str | None) -> Self:
-        """Counts a failed try of the open command; with `caused_by` one is opened if there is none."""
-        self.journal = tried(self.journal, kind, by=caused_by, error=error, at_ms=self.at_ms)
-        return self
+        journal = tuple(
+            replace(command, tries=command.tries + 1, **ended) if is_meant(n, command) else command
+            for n, command in enumerate(self.now("journal"), start=1)
+        )
+        self.set_order(journal=journal)
+        if caused_by is None or had_open:
+            return self
+        return self._enter(JournalEntry(type=kind, by=caused_by, tries=1, at_ms=self.at_ms, **ended))
 
-    def add_attempt(self, attempt: Attempt) -> Self:
-        """Another try to charge the order."""
-        self.new_attempts.append(attempt)
-        return self
+    def _has_open(self, kind: str) -> bool:
+        return any(command.is_open and command.type == kind for command in self.now("journal"))
 
-    def request_refund(self, charge: Charge, *, reason: str, requested_by: str) -> Self:
-        """Requests a refund of all that is left of this charge."""
-        return self.request_planned_refund(refund_row(charge, reason=reason, requested_by=requested_by))
-
-    def finish_refund(self, refund: Refund, *, status: str) -> Self:
-        """`succeeded` or `refused`. Tickets of a refused refund stay with the customer."""
-        if status == "refused":
-            self._return_tickets(refund.tickets, sign=-1)
-        self.refunds_done.append({"id": refund.id, "status": status})
-        return self
-
-    def reduce_refund(self, refund: Refund, *, left_minor: int) -> Self:
-        """Requests only what is left, under another key, as its amount is another; nothing left is done at once."""
-        status, idem_key = "requested" if left_minor else "succeeded", f"{refund.idem_key}:{left_minor}"
-        self.refunds_done.append({"id": refund.id, "status": status, "amount_minor": left_minor, "idem_key": idem_key})
-        return self
-
-    def finish_return(self, refund_id: int, *, outcome: str) -> Self:
-        """Stores what inventory answered about the tickets of this refund."""
-        self.refunds_done.append({"id": refund_id, "returned": outcome})
-        return self
+    def _enter(self, new: JournalEntry) -> Self:
+        """Adds a command. In a full journal the last of its kind is opened again."""
+        journal = self.now("journal")
+        if len(journal) < ENTRIES_MAX:
+            return self.set_order(journal=(*journal, new))
+        last = max((n for n, command in enumerate(journal) if command.type == new.type), default=len(journal) - 1)
+        again = replace(new, at_ms=journal[last].at_ms, tries=journal[last].tries + new.tries)
+        return self.set_order(journal=(*journal[:last], again, *journal[last + 1 :]))
 
     def void_tickets(self, *, reason: str, line_no: int | None = None, beyond: int = 0) -> Self:
         """Voids the tickets of `line_no` (all lines if None) except the first `beyond` of each line."""
-        self.lines = tuple(
+        lines = tuple(
             replace(
                 line,
                 tickets=tuple(
@@ -313,50 +282,37 @@ class OrderUpdate:
             )
             if line_no in (None, line.line_no)
             else line
-            for line in self.lines
+            for line in self.now("lines")
         )
-        return self
+        return self.set_order(lines=lines)
 
     def queue_mail(self, kind: str, *, about: str = "", **facts: Any) -> Self:
         """Queues a mail to the address that the order has by then; `about` distinguishes mails of one kind."""
         key = ":".join(filter(None, (kind, self.order.reference, about)))
         budget = None if self.order.total_minor else "own"
-        self.mails.append({"mail_key": key, "kind": kind, "event_id": self.order.event_id, "budget": budget, **facts})
+        return self.add_row("mails", mail_key=key, kind=kind, event_id=self.order.event_id, budget=budget, **facts)
+
+    def emit(self, kind: str, **after: Any) -> Self:
+        """Adds the event `order.<kind>` to the outbox, in the same transaction; the order has its new status by now."""
+        version, before = self.order.version + len(self.events) + 1, {"status": self.order.status}
+        self.events.append(
+            order_event(self.order, kind, version=version, before=before, status=self.now("status"), **after)
+        )
         return self
 
-    def emit(self, kind: str, *, status: str, **after: Any) -> Self:
-        """Adds the event `order.<kind>` to the outbox, in the same transaction."""
-        version = self.order.version + len(self.events) + 1
-        self.events.append(order_event(self.order, kind, version=version, status=status, **after))
-        return self
-
-    def request_planned_refund(self, row: Row) -> Self:
+    def request_refund(self, row: Row) -> Self:
         """Requests this refund; its tickets are being refunded from now on."""
-        self._return_tickets(row.get("tickets", []), sign=1)
-        self.refunds_requested.append(row)
-        return self
+        return self.return_tickets(row.get("tickets", ()), sign=1).add_row("refunds_requested", **row)
 
-    def _return_tickets(self, tickets: Sequence[TicketsOfLine], *, sign: int) -> None:
+    def return_tickets(self, tickets: Sequence[TicketsOfLine], *, sign: int) -> Self:
+        """These tickets are being refunded; or, with a negative sign, stay with the customer after all."""
         back: Counter[int] = Counter()
         for ticket in tickets:
             back[ticket["line_no"]] += sign * ticket["quantity"]
-        self.lines = tuple(
-            replace(line, returned=min(line.quantity, line.returned + back[line.line_no]))
-            if line.line_no in back
-            else line
-            for line in self.lines
+        lines = tuple(
+            replace(line, returned=min(line.quantity, line.returned + back[line.line_no])) for line in self.now("lines")
         )
-
-    @property
-    def attempts_after(self) -> tuple[Attempt, ...]:
-        """All attempts as they are with this update."""
-        known = tuple(self.attempts.get(attempt.n, attempt) for attempt in self.order.attempts)
-        return known + tuple(self.new_attempts)
-
-
-def _reported(order: Order) -> list[Attempt]:
-    """The attempts without the times at which they changed."""
-    return [replace(attempt, changed_at_ms=0) for attempt in order.attempts]
+        return self.set_order(lines=lines)
 
 
 def _new_charge(provider: str, charge: ProviderCharge) -> Charge:
@@ -376,17 +332,20 @@ def _attempt_outcome(attempt: Attempt, charge: ProviderCharge) -> Row:
     return {"reason": None if is_ours else MISMATCH} | ({} if attempt.status == "authorised" else {"errors": 0})
 
 
-def order_event(order: Order, kind: str, *, version: int, status: str, **after: Any) -> Event:
+def order_event(
+    order: Order, kind: str, *, version: int = 0, actor: str = "system", before: Row | None = None, **after: Any
+) -> Event:
     """`order.<kind>` with all that consumers need to act without a request."""
     return Event(
         type=f"order.{kind}",
         event_id=order.event_id,
+        actor=actor,
         aggregate=f"order:{order.reference}",
         version=version,
-        before={"status": order.status},
+        before=before,
         after={
-            "reference": order.reference, "event_id": order.event_id, "status": status, "holder": order.holder,
-            "lane": order.lane, "join_seq": order.join_seq, "reservation_id": order.reservation_id,
-            "total_minor": order.total_minor, "currency": order.currency, **after,
+            "reference": order.reference, "event_id": order.event_id, "holder": order.holder, "lane": order.lane,
+            "join_seq": order.join_seq, "reservation_id": order.reservation_id, "total_minor": order.total_minor,
+            "currency": order.currency, **after,
         },
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from typing import Any
 
 from services.orders.model.order import Adjustment, Attempt, Order, OrderLine
-from services.orders.model.refund_plan import OVERSELL, allowed_decisions
+from services.orders.model.rules import OVERSELL, allowed_decisions
 from shared.contracts.admin.orders import AdminOrder
 from shared.contracts.frames import OrderFrame
 from shared.runtime.clock import rfc3339

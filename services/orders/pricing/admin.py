@@ -6,7 +6,7 @@ writes nothing. Operators of one event take turns by locking its row, which sale
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Select, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
@@ -35,13 +35,6 @@ from shared.rules.money import format_money
 
 Row = dict[str, Any]
 WRONG_CODES_MAX = 20
-
-
-class EventPrice(NamedTuple):
-    """What a promo code must fit."""
-
-    currency: str
-    section_ids: list[str]
 
 
 CODE_COLUMNS = tuple(c.name for c in promo_code.c if c.name not in ("event_id", "created_at"))
@@ -104,7 +97,7 @@ async def put_code(
     key = code_key(code)
     wanted = {**request.model_dump(exclude={"reason"}), "written": code if code != key else None, "stopped_at": None}
 
-    def decide(before: Row | None, event: EventPrice) -> Row | None:
+    def decide(before: Row | None, event: Any) -> Row | None:
         require_code_in_steps(request.amount_minor, event.currency, providers)
         if unknown := set(request.section_ids) - set(event.section_ids):
             raise InvalidRequest(f"section_ids: the event has no section {', '.join(sorted(unknown))}.")
@@ -118,7 +111,7 @@ async def deactivate_code(
 ) -> PromoCodeChanged:
     """It takes nothing off new orders; orders that were placed keep their discount. Raises `UnknownPromoCode`."""
 
-    def decide(before: Row | None, _: EventPrice) -> Row | None:
+    def decide(before: Row | None, _: Any) -> Row | None:
         if before is None:
             raise UnknownPromoCode
         return None if before["stopped_at"] else {**before, "stopped_at": func.now()}
@@ -127,11 +120,11 @@ async def deactivate_code(
 
 
 async def _change(
-    db: AsyncEngine, event_id: str, code: str, decide: Callable[[Row | None, EventPrice], Row | None], *, actor: str,
+    db: AsyncEngine, event_id: str, code: str, decide: Callable[[Row | None, Any], Row | None], *, actor: str,
     action: str, reason: str | None,
 ) -> PromoCodeChanged:  # fmt: skip
-    """Writes what `decide` makes of the code as it is and the event's sections, under the event's lock; nothing if that
-    is None. Raises `UnknownEvent`.
+    """Writes what `decide` makes of the code as it is and of the event's `currency` and `section_ids`, under the lock
+    of the event; nothing if that is None. Raises `UnknownEvent`.
     """
     columns = [promo_code.c[name] for name in CODE_COLUMNS]
     mine = promo_code.c.event_id == event_id, promo_code.c.code == code
@@ -142,7 +135,7 @@ async def _change(
             raise UnknownEvent
         found = (await connection.execute(select(*columns).where(*mine))).mappings().one_or_none()
         before = dict(found) if found is not None else None
-        values = decide(before, EventPrice(*event))
+        values = decide(before, event)
         if values is not None:
             put = upsert(promo_code).values({"event_id": event_id, "code": code, **values})
             put = put.on_conflict_do_update(index_elements=["event_id", "code"], set_=values)

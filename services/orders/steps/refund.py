@@ -5,10 +5,10 @@ A provider that fails is called again with the same key; one that rejects a refu
 
 from services.orders.metrics import ORDERS, REVIEWS
 from services.orders.model.order import SOLD_STATUSES, Order, Refund, TicketReturn, place_of
-from services.orders.model.refund_plan import OVERSELL, status_after, status_by_balance
+from services.orders.model.rules import OVERSELL, refund_row, status_after, status_by_balance
 from services.orders.model.update import OrderUpdate
 from services.orders.providers.provider import ProviderRejected
-from services.orders.steps.payment import report_outside
+from services.orders.steps.purchase import report_outside
 from services.orders.steps.run import OrderRun
 from shared.contracts.inventory import GaQuantity, ReturnTickets
 from shared.runtime.logging import get_logger
@@ -23,7 +23,7 @@ async def request(run: OrderRun, order: Order) -> None:
     reason = "review" if order.review_decision else "not-backed"
     update = run.update(order).begin_command("refund", caused_by="system")
     for charge in order.unmatched_charges:
-        update.request_refund(charge, reason=reason, requested_by="system")
+        update.request_refund(refund_row(charge, reason=reason, requested_by="system"))
     await run.save(update)
 
 
@@ -40,9 +40,9 @@ async def send(run: OrderRun, order: Order) -> None:
             _record_rejection(update, order, str(refused))
     else:
         status = status_after(order, refund)
-        update.finish_refund(refund, status="succeeded").add_money_entry(
-            "refund", refund.provider, amount_minor=refund.amount_minor, currency=refund.currency,
-            charge_ref=refund.charge_ref, provider_ref=refund_ref,
+        update.add_row("refunds_done", id=refund.id, status="succeeded").add_row(
+            "money", kind="refund", provider=refund.provider, amount_minor=refund.amount_minor,
+            currency=refund.currency, charge_ref=refund.charge_ref, provider_ref=refund_ref,
         )  # fmt: skip
         if order.was_sold:
             kind = "oversold" if refund.reason == OVERSELL else "refunded"
@@ -50,14 +50,13 @@ async def send(run: OrderRun, order: Order) -> None:
         if status == "refunded":
             update.void_tickets(reason=refund.reason)
         if status:
-            update.set_order(to=status)
+            update.set_order(status=status)
             if refund.reason == OVERSELL:
                 update.set_order(end_reason=OVERSELL)
         if refund.command_id or len(order.refunds) == 1:
             _finish_command(update, refund)
         if order.was_sold and refund.charge_ref == order.charge_ref:
-            now_minor, status = refund.amount_minor, status or order.status
-            _emit_refunded(update, order, status=status, amount_minor=now_minor, reason=refund.reason)
+            _emit_refunded(update, amount_minor=refund.amount_minor, reason=refund.reason)
     await run.failpoint("after the refund")
     await run.save(update)
 
@@ -75,18 +74,20 @@ async def _reduce_to_what_is_left(run: OrderRun, update: OrderUpdate, order: Ord
     if left_minor >= refund.amount_minor:
         return False
     report_outside(run, update)
-    update.reduce_refund(refund, left_minor=max(0, left_minor))
-    if left_minor <= 0 and (refund.command_id or len(order.refunds) == 1):
+    left_minor, status = max(0, left_minor), "requested" if left_minor > 0 else "succeeded"
+    idem_key = f"{refund.idem_key}:{left_minor}"  # another one, as its amount is another
+    update.add_row("refunds_done", id=refund.id, status=status, amount_minor=left_minor, idem_key=idem_key)
+    if not left_minor and (refund.command_id or len(order.refunds) == 1):
         _finish_command(update, refund)
     log.info("refund.reduced", reference=order.reference, left_minor=left_minor)
     return True
 
 
 def _record_rejection(update: OrderUpdate, order: Order, reason: str) -> None:
+    """Its tickets stay with the customer."""
     refund = order.refunds[0]
-    update.finish_refund(refund, status="refused").set_order(end_reason=REFUND_REJECTED, clear_decision=True)
-    if order.status != "review":
-        update.set_order(to="review")
+    update.return_tickets(refund.tickets, sign=-1).add_row("refunds_done", id=refund.id, status="refused")
+    update.send_to_review(REFUND_REJECTED)
     _finish_command(update, refund, error=reason)
     REVIEWS.labels(REFUND_REJECTED).inc()
     log.error("refund.rejected", reference=order.reference, reason=reason)
@@ -101,27 +102,24 @@ async def return_tickets(run: OrderRun, order: Order) -> None:
     await run.failpoint("after the return")
     if done.outcome != "done":
         log.error("refund.tickets_not_returned", reference=order.reference, outcome=done.outcome)
-    update = run.update(order).finish_return(back.id, outcome=done.outcome)
+    update = run.update(order).add_row("refunds_done", id=back.id, returned=done.outcome)
     lines = {line.line_no: line for line in order.lines}
     for line in (lines[ticket["line_no"]] for ticket in back.tickets):
         update.void_tickets(reason=back.reason, line_no=line.line_no, beyond=line.remaining)
     if order.status in OPEN_SALES and status_by_balance(order) == "refunded":
-        update.set_order(to="refunded")
-        _emit_refunded(update, order, status="refunded", amount_minor=0, reason=back.reason)
+        update.set_order(status="refunded")
+        _emit_refunded(update, amount_minor=0, reason=back.reason)
     await run.save(update)
 
 
 async def mark_refunded(run: OrderRun, order: Order) -> None:
     """All money of an order without a sale is refunded."""
-    update = run.update(order).set_order(to="refunded")
+    update = run.update(order)
+    update.set_order(status="refunded", ended_at_ms=order.ended_at_ms or update.at_ms)
     new_minor = 0 if order.was_sold else order.refunded_minor  # each refund of a sale had its event
     before_minor = order.refunded_minor - new_minor
-    _emit_refunded(
-        update, order, status="refunded", amount_minor=new_minor, reason=order.end_reason, before_minor=before_minor
-    )
+    _emit_refunded(update, amount_minor=new_minor, reason=order.end_reason, before_minor=before_minor)
     run.queue_mail(update, "late", amount_minor=order.refunded_minor)
-    if order.ended_at_ms is None:
-        update.set_order(ended=True)
     await run.save(update)
     ORDERS.labels("refunded").inc()
 
@@ -133,14 +131,13 @@ def _finish_command(update: OrderUpdate, refund: Refund, *, error: str | None = 
 
 
 def _emit_refunded(
-    update: OrderUpdate, order: Order, *, status: str, amount_minor: int, reason: str | None,
-    before_minor: int | None = None,
-) -> None:  # fmt: skip
+    update: OrderUpdate, *, amount_minor: int, reason: str | None, before_minor: int | None = None
+) -> None:
     """The event `order.refunded`: `amount_minor` now, `before_minor` by earlier refunds."""
-    before_minor = order.refunded_minor if before_minor is None else before_minor
+    before_minor = update.order.refunded_minor if before_minor is None else before_minor
     update.emit(
-        "refunded", status=status, amount_minor=amount_minor, refunded_minor=before_minor + amount_minor,
-        charged_minor=order.charged_minor, reason=reason,
+        "refunded", amount_minor=amount_minor, refunded_minor=before_minor + amount_minor,
+        charged_minor=update.order.charged_minor, reason=reason,
     )  # fmt: skip
 
 

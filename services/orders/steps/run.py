@@ -1,16 +1,23 @@
-"""What the steps of an order have in common: the parts of the process that they use, calls to inventory, their run."""
+"""What the steps of an order have in common: the parts of the process that they use, calls to inventory and, while its
+heartbeat is fresh, to providers, and their run.
 
-from collections.abc import Awaitable, Callable, Sequence
+A beat counts from before it was sent, by the monotonic clock of this process. A provider is called only while the last
+one is younger than half of what makes others take over. A process that was silent for longer begins anew: what it had
+in work may be another's, and no run that began before calls a provider any more.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from services.orders.model.next_step import Step, next_due_s, next_step
-from services.orders.model.order import Order
-from services.orders.model.update import OrderUpdate, Ownership, Release
+from services.orders.model.order import OpenOrder, Order
+from services.orders.model.rules import Step, next_due_s, next_step
+from services.orders.model.update import OrderUpdate, Release
 from services.orders.providers.provider import Provider
 from services.orders.settings import Settings
-from services.orders.store.frames import Frames
-from services.orders.store.store import OrderStore
+from services.orders.store.store import Frames, OrderStore
 from services.orders.tickets.show import ShowCache
 from services.orders.tuning import DEFAULTS, Tuning
 from shared.concurrency.coalescing import GroupCommits
@@ -25,6 +32,8 @@ from shared.contracts.inventory import (
     StepDone,
     StepsAnswer,
 )
+from shared.http.outgoing import ExternalClient, ExternalResponse, NotReached
+from shared.process.load import PurchaseWork
 
 Failpoint = Callable[[str, str], Awaitable[None]]
 InventoryStep = Callable[[PaymentStep], Awaitable[StepDone]]
@@ -81,6 +90,62 @@ class InventoryBatcher(GroupCommits):
         return self.grouped(f"orders-{name}", work, rests=rests)
 
 
+_began_in: ContextVar[int | None] = ContextVar("began_in", default=None)
+
+
+class Heartbeat:
+    """The last beat of this process that the database has. `life` rises each time that the process was silent for too
+    long.
+    """
+
+    def __init__(self, takeover_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._fresh_s, self._clock = takeover_s / 2, clock
+        self._beat_s: float | None = None
+        self.life = 0
+
+    def begin(self) -> float:
+        """To be read before a beat is sent, and passed to `record`."""
+        return self._clock()
+
+    def record(self, begun_s: float) -> None:
+        """The beat that began so is written."""
+        if self._beat_s is not None and begun_s - self._beat_s >= self._fresh_s:
+            self.life += 1
+        self._beat_s = max(begun_s, self._beat_s or begun_s)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nobody can have taken over our orders, nor will in the next moments."""
+        return self._beat_s is not None and self._clock() - self._beat_s < self._fresh_s
+
+    def enter(self) -> None:
+        """A run of an order begins in this task."""
+        _began_in.set(self.life)
+
+    @property
+    def may_call(self) -> bool:
+        """Whether this task may call a provider: for the run that it has entered, or for no order at all."""
+        return self.is_fresh and _began_in.get() in (None, self.life)
+
+
+class ProviderClient:
+    """The external client of providers. A call waits for a server outside the suite, so meanwhile the order is no load
+    of this process. Without a fresh heartbeat nothing is sent, as if the provider could not be reached.
+    """
+
+    def __init__(self, client: ExternalClient, load: PurchaseWork, heartbeat: Heartbeat) -> None:
+        self._client, self._load, self._heartbeat = client, load, heartbeat
+
+    async def request(
+        self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None = None, timeout_s: float
+    ) -> ExternalResponse:
+        """As `ExternalClient.request`."""
+        if not self._heartbeat.may_call:
+            raise NotReached("this process was silent for too long: its orders may be another's")
+        with self._load.outside():
+            return await self._client.request(method, url, headers=headers, content=content, timeout_s=timeout_s)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """The parts of a process that work on orders uses."""
@@ -102,7 +167,7 @@ class OrderRun:
     """
 
     parts: Parts
-    claim: Ownership
+    claim: OpenOrder
     is_first_call: bool = False
     is_released: bool = False
 
@@ -115,16 +180,17 @@ class OrderRun:
         """Writes it and returns the order as it is then. Raises `NotWritten`."""
         if update.bumps_version:
             self.parts.store.latest.pop(update.order.reference, None)
-        written = await self.parts.store.save(update)
+        after = await self.parts.store.save(update)
         self.is_released = self.is_released or update.release is not None
-        return update.after(*written)
+        return after
 
     def next_step(self, order: Order) -> Step:
         return next_step(order, review_after_s=self.parts.settings.review_after_s)
 
-    def release_if_done(self, update: OrderUpdate, after: Order) -> None:
-        """Ends the run with this update if nothing more is due for the order as it is then, nor a sync requested."""
-        if self.next_step(after) == "wait" and (update.synced or not update.order.sync_requested):
+    def release_if_done(self, update: OrderUpdate) -> None:
+        """Ends the run with this update if nothing more is due for the order as it is then."""
+        after = update.after()
+        if self.next_step(after) == "wait":
             update.release = Release(self.due_in_s(after))
 
     def due_in_s(self, order: Order) -> float | None:

@@ -1,7 +1,15 @@
-"""The store of orders: the one place that reads an order, and the one that writes it.
+"""The store of orders: the one place that reads an order, the one that writes it, and the one that publishes it.
 
 Concurrent reads, inserts and updates are batched, one statement each, which the server commits as it ends. A request
 about an order that exists changes it under the lock of its row in `open_order` (`change`), and then wakes its owner.
+
+Only orders that somebody listens to are published. A process that shows an order subscribes to its channel before it
+reads the order, and an order is written before it is published. So whoever is not a subscriber yet reads the order as
+it was written. A frame that is lost is made good by the process that shows the order: it reads it again when nothing
+was heard for a while.
+
+Inventory is told whether the order that is paying for a reservation still needs its hold. An order that is missing gets
+a tombstone, and can never be created.
 """
 
 import re
@@ -10,10 +18,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import MISSING, fields, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import orjson
-from sqlalchemy import text
+from redis.exceptions import RedisError
+from sqlalchemy import select, text
+from sqlalchemy.dialects.postgresql import insert
 
 from services.orders.model.order import (
     Adjustment,
@@ -21,15 +31,20 @@ from services.orders.model.order import (
     Charge,
     JournalEntry,
     LineTicket,
+    OpenOrder,
     Order,
     OrderLine,
     Refund,
     TicketReturn,
+    provider_key,
 )
-from services.orders.model.references import provider_key
-from services.orders.model.update import OrderUpdate, Ownership, Row
+from services.orders.model.update import OrderUpdate, Row
+from services.orders.model.view import order_frame
+from services.orders.tables import order
 from shared.concurrency.background import wake
 from shared.concurrency.coalescing import GroupCommits, by_halves, chunks
+from shared.contracts.frames import order_channel
+from shared.contracts.orders import PaymentRef
 from shared.postgres.engine import (
     DB_AWAY,
     AsyncConnection,
@@ -39,6 +54,7 @@ from shared.postgres.engine import (
     retry_deadlocks,
     statement,
 )
+from shared.redis.client import Redis, subscribed_channels
 from shared.runtime.clock import Clocks, rfc3339
 
 BATCH_MAX = 200
@@ -66,45 +82,6 @@ class OrderLost(Exception):
     """Another process owns this order now, or it is not open any more."""
 
 
-class Written(NamedTuple):
-    """What the database set; times in ms since the epoch. `version` is None if nothing visible changed."""
-
-    version: int | None
-    confirmed_at_ms: int | None
-    fulfilled_at_ms: int | None
-
-
-class OpenOrder(NamedTuple):
-    """An order that is open, as its owner keeps it in mind."""
-
-    reference: str
-    event_id: str
-    join_seq: int
-    epoch: int
-    due_in_s: float = 0.0
-
-
-class Woken(NamedTuple):
-    """An order that was asked for something, and the process that owns it."""
-
-    owner: str
-    open_order: OpenOrder
-
-
-class OrderKey(NamedTuple):
-    """An idempotency key, of one of these owners: a caller may hold passes to several events."""
-
-    owner_ids: tuple[str, ...]
-    key_hash: bytes
-
-
-class KnownKey(NamedTuple):
-    """The order that a key created, and the hash of the body it came with."""
-
-    reference: str
-    fingerprint: bytes
-
-
 class OrderStore(GroupCommits):
     """Use inside `async with`; leaving it finishes what is queued. `owner` is this process, under a name that none had
     before. `on_wake` hears of orders of this process that were asked for something. `latest` are open orders of this
@@ -118,23 +95,28 @@ class OrderStore(GroupCommits):
         self.latest: dict[str, Order] = {}
         self._transactions = db
         self.db = db.execution_options(isolation_level="AUTOCOMMIT")
-        # Reads an order; None for an unknown reference or a tombstone.
-        self.read: Callable[[str], Awaitable[Order | None]] = self.grouped("orders-read", self._read, rests=True)
-        self._read_claimed = self.grouped("orders-read-own", self._read_rows, rests=True)
-        # Finds the order that an idempotency key created.
-        self.find_key: Callable[[OrderKey], Awaitable[KnownKey | None]] = self.grouped("orders-keys", self._find_keys)
-        # Writes an update. Raises `NotWritten`.
-        self.save: Callable[[OrderUpdate], Awaitable[Written]]
+        self._read_row = self.grouped("orders-read", self._read_rows, rests=True)
+        # Finds the order that an idempotency key created, of one of some owners, as a caller may hold passes to several
+        # events: its reference, and the hash of the body that it came with.
+        self.find_key: Callable[[tuple[tuple[str, ...], bytes]], Awaitable[tuple[str, bytes] | None]]
+        self.find_key = self.grouped("orders-keys", self._find_keys)
+        # Writes an update and returns the order as it is then. Raises `NotWritten`.
+        self.save: Callable[[OrderUpdate], Awaitable[Order]]
         self.save = self.grouped("orders-save", partial(save, self.db), rests=True)
+
+    async def read(self, reference: str) -> Order | None:
+        """Reads an order; None for an unknown reference or a tombstone."""
+        row = await self._read_row(reference)
+        return None if row is None else self._on_slowest_clock(read_order(row))
 
     async def read_all(self, references: Sequence[str]) -> dict[str, Order]:
         """Reads orders at once, by reference; unknown references and tombstones are left out."""
         found = await read_many(self.db, references)
         return {reference: self._on_slowest_clock(order) for reference, order in found.items()}
 
-    async def read_claimed(self, claim: Ownership) -> Order:
+    async def read_claimed(self, claim: OpenOrder) -> Order:
         """The order of this claim. Raises `OrderLost`."""
-        row = await self._read_claimed(claim.reference)
+        row = await self._read_row(claim.reference)
         if row is None or (row["owner"], row["epoch"]) != (claim.owner, claim.epoch):
             raise OrderLost(claim.reference)
         return self._on_slowest_clock(read_order(row))
@@ -148,7 +130,7 @@ class OrderStore(GroupCommits):
         `decide` raises changes nothing either.
         """
 
-        async def write() -> list[Woken] | None:
+        async def write() -> list[OpenOrder] | None:
             async with self._transactions.connect() as connection, connection.begin() as transaction:
                 woken = await wake_in(connection, [reference], owner=self.owner, sync=sync, take=take)
                 order = (await read_in(connection, [reference]))[reference]
@@ -175,36 +157,30 @@ class OrderStore(GroupCommits):
         async with self.db.connect() as connection:
             woken = await wake_in(connection, references, owner=self.owner, sync=sync)
         await self.tell(woken)
-        return [one.open_order.reference for one in woken]
+        return [one.reference for one in woken]
 
-    async def tell(self, woken: Sequence[Woken], *, taken: bool = False) -> None:
+    async def tell(self, woken: Sequence[OpenOrder], *, taken: bool = False) -> None:
         """Tells the owners of these orders, after the commit: a notification inside a transaction serialises commits.
         One that is lost is found by the owner's next sweep. With `taken` who owned them before is told, too.
         """
         for one in woken:
             if one.owner == self.owner:
-                self.on_wake(one.open_order)
-        others = (one.open_order.reference for one in woken if taken or one.owner != self.owner)
+                self.on_wake(one)
+        others = (one.reference for one in woken if taken or one.owner != self.owner)
         with suppress(*DB_AWAY):
             for some in chunks(others, NOTIFIED_MAX):
                 await notify(self.db, ",".join(some))
 
-    async def _find_keys(self, keys: Sequence[OrderKey]) -> list[KnownKey | None]:
-        pairs = [(owner_id, key.key_hash) for key in keys for owner_id in key.owner_ids]
+    async def _find_keys(self, keys: Sequence[tuple[tuple[str, ...], bytes]]) -> list[tuple[str, bytes] | None]:
+        pairs = [(owner_id, key_hash) for owner_ids, key_hash in keys for owner_id in owner_ids]
         bound = {"owner_ids": [owner_id for owner_id, _ in pairs], "key_hashes": [each.hex() for _, each in pairs]}
         async with self.db.connect() as connection:
             rows = await connection.execute(_FIND_KEY, bound)
-            known = {
-                (row.owner_id, bytes(row.key_hash)): KnownKey(row.reference, bytes(row.fingerprint)) for row in rows
-            }
+            known = {(row.owner_id, bytes(row.key_hash)): (row.reference, bytes(row.fingerprint)) for row in rows}
         return [
             next((known[owner_id, key_hash] for owner_id in owner_ids if (owner_id, key_hash) in known), None)
             for owner_ids, key_hash in keys
         ]
-
-    async def _read(self, references: list[str]) -> Sequence[Order | None]:
-        found = await self.read_all(list(dict.fromkeys(references)))
-        return [found.get(reference) for reference in references]
 
     async def _read_rows(self, references: list[str]) -> Sequence[Row | None]:
         async with self.db.connect() as connection:
@@ -238,11 +214,10 @@ async def _rows_in(connection: AsyncConnection, references: Sequence[str]) -> di
 
 async def wake_in(
     connection: AsyncConnection, references: Sequence[str], *, owner: str, sync: bool = False, take: bool = False
-) -> list[Woken]:
+) -> list[OpenOrder]:
     """Asks for a look at these orders in the caller's transaction, which locks them; `tell` their owners after it."""
     bound = {"references": list(references), "owner": owner, "sync": sync, "take": take}
-    rows = await connection.execute(_WAKE, bound)
-    return [Woken(row.owner, OpenOrder(row.reference, row.event_id, row.join_seq, row.epoch)) for row in rows]
+    return [OpenOrder(*row) for row in await connection.execute(_WAKE, bound)]
 
 
 async def notify(db: AsyncEngine, message: str) -> None:
@@ -251,9 +226,9 @@ async def notify(db: AsyncEngine, message: str) -> None:
         await connection.execute(_NOTIFY, {"channel": CHANNEL, "message": message})
 
 
-async def save(db: AsyncEngine, updates: Sequence[OrderUpdate]) -> list[BaseException | Written]:
-    """Writes updates and returns one outcome for each: `Written`, `NotWritten`, or the error of its statement. If their
-    statement fails, each half is written by itself.
+async def save(db: AsyncEngine, updates: Sequence[OrderUpdate]) -> list[BaseException | Order]:
+    """Writes updates and returns one outcome for each: the order as it is then, `NotWritten`, or the error of its
+    statement. If their statement fails, each half is written by itself.
 
     `db` commits each statement. Raises one of `DB_AWAY` if the database is unavailable; then the outcome is unknown.
     """
@@ -269,14 +244,13 @@ async def save(db: AsyncEngine, updates: Sequence[OrderUpdate]) -> list[BaseExce
     return await by_halves(partial(save, db), updates)
 
 
-async def save_in(connection: AsyncConnection, update: OrderUpdate) -> Written:
+async def save_in(connection: AsyncConnection, update: OrderUpdate) -> None:
     """Writes an update in the caller's transaction, which has locked the open order."""
     [outcome] = await _save(connection, [update])
-    assert isinstance(outcome, Written), outcome
-    return outcome
+    assert isinstance(outcome, Order), outcome
 
 
-async def _save(connection: AsyncConnection, updates: Sequence[OrderUpdate]) -> list[BaseException | Written]:
+async def _save(connection: AsyncConnection, updates: Sequence[OrderUpdate]) -> list[BaseException | Order]:
     rows: dict[str, list[Row]] = {"orders": []}
     for update in updates:
         for part, row in _rows(update):
@@ -286,8 +260,13 @@ async def _save(connection: AsyncConnection, updates: Sequence[OrderUpdate]) -> 
     found = (await connection.execute(_statement(tuple(part for part in _PARTS if part in rows)), bound)).all()
     if "events" in rows:
         wake("orders")
-    written = {row.reference: Written(row.version, row.confirmed_at_ms, row.fulfilled_at_ms) for row in found}
-    return [written.get(update.order.reference) or NotWritten(update.order.reference) for update in updates]
+    written = {
+        row.reference: {name: value for name, value in row._asdict().items() if value is not None} for row in found
+    }
+    return [
+        update.after(**written[reference]) if reference in written else NotWritten(reference)
+        for update, reference in zip(updates, bound["references"], strict=True)
+    ]
 
 
 def _statement(parts: tuple[str, ...]) -> Any:
@@ -299,31 +278,25 @@ def _statement(parts: tuple[str, ...]) -> Any:
 def _rows(update: OrderUpdate) -> Iterator[tuple[str, Row]]:
     """The rows of an update, each with its part of the statement."""
     order, claim, release = update.order, update.claim, update.release
-    reference = {"reference": order.reference}
-    json: Row = {}
-    if update.lines != order.lines:
-        json["lines"] = lines_json(update.lines)
-    if update.attempts or update.new_attempts:
-        json["attempts"] = attempts_json(update.attempts_after)
-    if update.journal != order.journal:
-        json["journal"] = journal_json(update.journal)
-    event_count = max(1, len(update.events)) if update.bumps_version else 0
-    yield "orders", {
-        **reference, "owner": claim and claim.owner, "epoch": claim and claim.epoch, "wakes": order.wakes,
-        "synced": update.synced, "event_count": event_count,
-        "touches": bool(json or event_count or update.changes_rows), "releases": release is not None,
-        **(release._asdict() if release else {}), **update.columns, **json,
-    }  # fmt: skip
-    for event in update.events:
-        yield "events", {**reference, "body": event.model_dump(mode="json")}
-    for charge in update.charges:
+    reference, changed = {"reference": order.reference}, update.changed
+    for charge in changed.pop("charges", order.charges)[len(order.charges) :]:
         yield "money", {
             **reference, "kind": "charge", "provider": charge.provider, "charge_ref": charge.charge_ref,
             "provider_ref": charge.charge_ref, "amount_minor": charge.amount_minor, "currency": charge.currency,
             "occurred_at": rfc3339(charge.occurred_at_ms),
         }  # fmt: skip
-    for part in ("money", "refunds_requested", "refunds_done", "mails"):
-        yield from ((part, {**reference, **row}) for row in getattr(update, part))
+    columns = {
+        name: _JSON[name](value) if name in _JSON else "" if value is None else value for name, value in changed.items()
+    }
+    event_count = max(1, len(update.events)) if update.bumps_version else 0
+    yield "orders", {
+        **reference, "owner": claim and claim.owner, "epoch": claim and claim.epoch, "wakes": order.wakes,
+        "synced": update.synced, "event_count": event_count, "touches": bool(event_count or update.has_news),
+        "releases": release is not None, **(release._asdict() if release else {}), **columns,
+    }  # fmt: skip
+    for event in update.events:
+        yield "events", {**reference, "body": event.model_dump(mode="json")}
+    yield from ((part, {**reference, **row}) for part, row in update.rows)
 
 
 # -- rows: what is the usual value of a field is left out of them; a line holds its tickets one by one, an attempt and a
@@ -343,6 +316,9 @@ def attempts_json(attempts: Iterable[Attempt]) -> list[Row]:
 
 def journal_json(journal: Iterable[JournalEntry]) -> list[Row]:
     return [_compact(command) for command in journal]
+
+
+_JSON: dict[str, Callable[[Any], list[Row]]] = {"lines": lines_json, "attempts": attempts_json, "journal": journal_json}
 
 
 def read_order(row: Mapping[str, Any]) -> Order:
@@ -383,3 +359,60 @@ def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:
             (one.name, MISSING if one.default is MISSING else one.default) for one in fields(kind)
         )
     return _defaults_of[kind]
+
+
+class Frames(GroupCommits):
+    """Use inside `async with`. A missing Redis is no error."""
+
+    def __init__(self, redis: Redis) -> None:
+        super().__init__(batch_max=BATCH_MAX, waiting_max=WAITING_MAX, in_flight_max=1)
+        self._redis = redis
+        # Publishes an order as it is now.
+        self.publish: Callable[[Order], Awaitable[None]] = self.grouped("orders-show", self._publish, rests=True)
+
+    async def _publish(self, orders: Sequence[Order]) -> Sequence[None]:
+        with suppress(RedisError, OSError):
+            channels = await subscribed_channels(self._redis, [order_channel(order.reference) for order in orders])
+            pipe = self._redis.pipeline(transaction=False)
+            for order in orders:
+                if (channel := order_channel(order.reference)) in channels:
+                    pipe.publish(channel, order_frame(order).model_dump_json())
+            if channels:
+                await pipe.execute()
+        return [None] * len(orders)
+
+
+PaymentStatus = Literal["live", "dead", "absent"]
+TOMBSTONE = "tombstone"
+
+
+async def payment_statuses(db: AsyncEngine, payments: Sequence[PaymentRef]) -> list[PaymentStatus]:
+    """One status for each payment."""
+    orders = await _orders_or_tombstones(db, sorted({payment.order_reference for payment in payments}))
+    return [_status(orders[p.order_reference].status, orders[p.order_reference].reservation_id, p) for p in payments]
+
+
+async def write_tombstone(db: AsyncEngine, reference: str) -> bool:
+    """Ensures that no order can ever be created under this reference. False if there is one already."""
+    return bool((await _orders_or_tombstones(db, [reference]))[reference].status == TOMBSTONE)
+
+
+async def _orders_or_tombstones(db: AsyncEngine, references: Sequence[str]) -> dict[str, Any]:
+    """Missing orders get a tombstone first, in a transaction of its own, so that an order in creation has either
+    committed or lost before the rows are read.
+    """
+    tombstones = [{"reference": reference, "status": TOMBSTONE} for reference in references]
+    async with db.begin() as connection:
+        await connection.execute(insert(order).values(tombstones).on_conflict_do_nothing())
+    query = select(order.c.reference, order.c.status, order.c.reservation_id).where(order.c.reference.in_(references))
+    async with db.connect() as connection:
+        return {row.reference: row for row in await connection.execute(query)}
+
+
+def _status(status: str, reservation_id: str | None, payment: PaymentRef) -> PaymentStatus:
+    """An order of another reservation does not need this hold. `review` and late payments still need theirs."""
+    if status == TOMBSTONE:
+        return "absent"
+    if reservation_id != payment.reservation_id:
+        return "dead"
+    return "dead" if status in ("cancelled", "expired", "refunded") else "live"

@@ -5,37 +5,203 @@ says a few times in `takeover_s` that it is alive; orders of one that is silent 
 No row is read or written to find the next order: what is due is in memory, what is asked by another process arrives as
 a notification, and a sweep finds what was lost.
 
-A beat counts from before it was sent, by the monotonic clock of this process. A provider is called only while the last
-one is younger than half of what makes others take over. A process that was silent for longer begins anew: what it had
-in work may be another's, and no run that began before calls a provider any more.
+A run decides the next step of an order, does it, and repeats until nothing is due. Facts from outside are written
+before anything follows from them, and no call is made inside a transaction. A step that fails is due again after a
+pause; the provider's idempotency key makes a repeated charge the same charge. What was written by somebody else
+meanwhile is read again, and the step repeated if it is still due.
 """
 
 import asyncio
 import heapq
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from services.orders.metrics import DUE, OLDEST_DUE, ORDERS_TAKEN_OVER, PROCESSED_INLINE, WORKERS_IN_TIME
-from services.orders.model.order import Order
-from services.orders.model.update import Ownership
+from services.orders.metrics import (
+    DUE,
+    OLDEST_DUE,
+    ORDERS_LOST,
+    ORDERS_TAKEN_OVER,
+    PROCESSED_INLINE,
+    STEP_FAILURES,
+    STEP_SECONDS,
+    STEPS,
+    WORKERS_IN_TIME,
+)
+from services.orders.model.order import SALE_STATUSES, OpenOrder, Order
+from services.orders.model.rules import Step
+from services.orders.model.update import Release
+from services.orders.providers.provider import NotSent, OutcomeUnknown, ProviderTimeout, Unreachable
 from services.orders.settings import Settings
-from services.orders.store.store import CHANNEL, OpenOrder, OrderStore, notify
-from services.orders.store.webhook_inbox import apply_webhooks
+from services.orders.steps import purchase, refund
+from services.orders.steps.run import Heartbeat, OrderRun, Parts
+from services.orders.store.provider_reports import apply_webhooks
+from services.orders.store.store import CHANNEL, NotWritten, OrderLost, OrderStore, notify
 from services.orders.tuning import DEFAULTS, Tuning
-from services.orders.worker.processor import OrderProcessor, Result
+from shared.concurrency.leased_queue import retry_pause_s
 from shared.concurrency.tasks import stop
-from shared.http.outgoing import ExternalClient, ExternalResponse, NotReached
+from shared.errors.problems import Problem
 from shared.postgres.engine import DB_AWAY, Servers, statement
 from shared.postgres.settings import WAITS
 from shared.process.load import PurchaseWork
+from shared.runtime import tracing
 from shared.runtime.descriptors import descriptors_max
 from shared.runtime.logging import get_logger
+from shared.runtime.tracing import sale_log
+
+log = get_logger("onsale.orders")
+STEPS_MAX = 20
+RETRYABLE = (NotSent, OutcomeUnknown, Problem)
+ERROR_MAX_CHARS = 500
+STEP_COMMANDS: Mapping[Step, tuple[str, str | None]] = {
+    "charge": ("checkout", None), "sync_provider": ("checkout", None), "cancel_charge": ("checkout", None),
+    "confirm": ("confirm", "payment"), "reacquire_stock": ("reserve", "late payment"),
+    "release_hold": ("cancel", "system"), "send_refund": ("refund", "system"),
+}  # fmt: skip  # the command of a step, and its cause if no command is open
+_METHODS: dict[Step, Callable[[OrderRun, Order], Awaitable[Any]]] = {
+    "send_refund": refund.send, "return_tickets": refund.return_tickets, "confirm": purchase.confirm,
+    "sync_provider": purchase.sync_provider, "cancel_charge": purchase.cancel_charge,
+    "abandon_attempt": purchase.abandon_attempt, "cancel": purchase.cancel, "expire": purchase.expire,
+    "release_hold": purchase.release_hold, "mark_paid_late": purchase.mark_paid_late, "capture": purchase.capture,
+    "reacquire_stock": purchase.reacquire_stock, "request_refund": refund.request,
+    "mark_refunded": refund.mark_refunded, "issue_tickets": purchase.issue_tickets, "review": purchase.review,
+    "keep_sold": purchase.keep_sold, "revoke_unpaid_sale": purchase.revoke_unpaid_sale,
+}  # fmt: skip
+
+
+@asynccontextmanager
+async def _counted(step: Step, run: OrderRun) -> AsyncIterator[None]:
+    """Between the failpoints of a step: its time, and whether it failed."""
+    await run.failpoint(f"before {step}")
+    try:
+        with STEP_SECONDS.labels(step).time():
+            yield
+    except RETRYABLE:
+        STEP_FAILURES.labels(step).inc()
+        raise
+    STEPS.labels(step).inc()
+    await run.failpoint(f"after {step}")
+
+
+class Result(NamedTuple):
+    """What is left of an order after a run: it is due again in `due_in_s`, or never (None), as it is closed or another
+    process' order. `provider_away`: a payment provider could not be reached.
+    """
+
+    due_in_s: float | None
+    provider_away: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OrderProcessor:
+    """Runs the due steps of an order. Who calls it, and when, is the worker's matter."""
+
+    parts: Parts
+
+    async def process(self, claim: OpenOrder, fresh: Order | None = None) -> Result:
+        """Runs everything that is due for this order. `fresh` is the order as this process has just written it; without
+        it the order is read.
+        """
+        run = OrderRun(self.parts, claim, is_first_call=fresh is not None)
+        order = last = fresh
+        step: Step = "wait"
+        try:
+            for n in range(STEPS_MAX):
+                order = order or await self._read(claim, last)
+                step = run.next_step(replace(order, sync_due=False) if n and order.sync_due else order)
+                try:
+                    if step == "wait":
+                        return await self._finish(run, order)
+                    sold = await self._run_step(step, run, order)
+                    if run.is_released and sold is not None:
+                        await self.parts.frames.publish(sold)
+                        return Result(None)
+                except NotWritten:
+                    log.info("order.read_again", reference=claim.reference, step=step)
+                order, last = None, order
+            raise OutcomeUnknown("too many steps in one run")
+        except OrderLost:
+            ORDERS_LOST.inc()
+            return Result(None)
+        except RETRYABLE as failed:
+            return await self._schedule_retry(run, order or last, step, failed)
+
+    async def _read(self, claim: OpenOrder, last: Order | None) -> Order:
+        """Reads the order, and publishes it if it has changed."""
+        order = self.parts.store.latest[claim.reference] = await self.parts.store.read_claimed(claim)
+        if last is None or order.version != last.version:
+            await self.parts.frames.publish(order)
+        return order
+
+    async def _run_step(self, step: Step, run: OrderRun, order: Order) -> Order | None:
+        """The order as it is sold if the step sold it."""
+        traced = tracing.span(f"order {step}", parent=order.traceparent, attempt=order.errors + 1)
+        logged = sale_log.timed("sale.payment_step", step=step, event_id=order.event_id, reference=order.reference)
+        async with _counted(step, run):
+            with traced, logged:
+                return await (self._charge(run, order) if step == "charge" else _METHODS[step](run, order))
+
+    async def _charge(self, run: OrderRun, order: Order) -> Order | None:
+        """Writes the money and the sale it pays for together. A crash before that leaves an `unknown` attempt, which is
+        repeated under its key, and a repeatable step of inventory. If the sale cannot follow at once, the money is
+        written alone.
+        """
+        paid = await purchase.charge(run, order)
+        if paid is None:
+            return None
+        order = paid.after()
+        if run.next_step(order) == "confirm":
+            with suppress(*RETRYABLE):
+                async with _counted("confirm", run):
+                    return await purchase.confirm(run, order, paid)
+        await run.save(paid)
+        return None
+
+    async def _schedule_retry(self, run: OrderRun, order: Order | None, step: Step, failed: Exception) -> Result:
+        tuning, away = self.parts.tuning, isinstance(failed, ProviderTimeout | Unreachable)
+        if order is None:  # it could not even be read
+            return Result(tuning.retry_first_s)
+        errors, error = order.errors + 1, repr(failed)
+        if sale_log.on and isinstance(failed, ProviderTimeout):
+            sale_log.write(
+                "sale.payment_timeout", event_id=order.event_id, reference=order.reference, step=step, tries=errors
+            )
+        pause_s = retry_pause_s(order.errors, first_s=tuning.retry_first_s, max_s=tuning.retry_max_s)
+        log.info("order.retry_scheduled", reference=order.reference, error=error, errors=errors)
+        if order.status == "pending" and not order.is_late:  # a hold must end on time
+            pause_s = min(pause_s, (order.expires_at_ms - order.now_ms) / 1000)
+        try:
+            latest = await self.parts.store.read_claimed(run.claim)  # the step may have written before it failed
+            update = run.update(latest, bumps_version=False)
+            update.release = Release(pause_s, errors)
+            if step in STEP_COMMANDS:
+                kind, caused_by = STEP_COMMANDS[step]
+                update.record_failed_try(kind, error=error[:ERROR_MAX_CHARS], caused_by=caused_by)
+            await run.save(update)
+        except OrderLost:
+            return Result(None, away)
+        except NotWritten:
+            pause_s = 0.0
+        except Problem:  # the database has too much to do
+            pass
+        return Result(pause_s, away)
+
+    async def _finish(self, run: OrderRun, order: Order) -> Result:
+        """Nothing more is due: ends replayed commands, unless the order is still pending, and a cancel that came after
+        the sale. Raises `NotWritten`.
+        """
+        update = run.update(order, bumps_version=False)
+        if order.status != "pending":
+            update.finish_command("rerun", error="The order is still in review." if order.status == "review" else None)
+        if order.status in SALE_STATUSES:
+            update.finish_command("cancel", error="paid before")
+        due_in_s = run.due_in_s(order)
+        update.release = Release(due_in_s)
+        await run.save(update)
+        return Result(due_in_s)
+
 
 log = get_logger("onsale.orders")
 Path = Literal["background", "request", "overflow", "late"]
@@ -52,78 +218,22 @@ _READ_WOKEN = statement("services.orders.store", "read_woken")
 _READ_UNKNOWN = statement("services.orders.store", "read_unknown")
 _GIVE_UP = statement("services.orders.store", "give_up")
 
-_began_in: ContextVar[int | None] = ContextVar("began_in", default=None)
 
-
-class Heartbeat:
-    """The last beat of this process that the database has. `life` rises each time that the process was silent for too
-    long.
-    """
-
-    def __init__(self, takeover_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._fresh_s, self._clock = takeover_s / 2, clock
-        self._beat_s: float | None = None
-        self.life = 0
-
-    def begin(self) -> float:
-        """To be read before a beat is sent, and passed to `record`."""
-        return self._clock()
-
-    def record(self, begun_s: float) -> None:
-        """The beat that began so is written."""
-        if self._beat_s is not None and begun_s - self._beat_s >= self._fresh_s:
-            self.life += 1
-        self._beat_s = max(begun_s, self._beat_s or begun_s)
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether nobody can have taken over our orders, nor will in the next moments."""
-        return self._beat_s is not None and self._clock() - self._beat_s < self._fresh_s
-
-    def enter(self) -> None:
-        """A run of an order begins in this task."""
-        _began_in.set(self.life)
-
-    @property
-    def may_call(self) -> bool:
-        """Whether this task may call a provider: for the run that it has entered, or for no order at all."""
-        return self.is_fresh and _began_in.get() in (None, self.life)
-
-
-class ProviderClient:
-    """The external client of providers. A call waits for a server outside the suite, so meanwhile the order is no load
-    of this process. Without a fresh heartbeat nothing is sent, as if the provider could not be reached.
-    """
-
-    def __init__(self, client: ExternalClient, load: PurchaseWork, heartbeat: Heartbeat) -> None:
-        self._client, self._load, self._heartbeat = client, load, heartbeat
-
-    async def request(
-        self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None = None, timeout_s: float
-    ) -> ExternalResponse:
-        """As `ExternalClient.request`."""
-        if not self._heartbeat.may_call:
-            raise NotReached("this process was silent for too long: its orders may be another's")
-        with self._load.outside():
-            return await self._client.request(method, url, headers=headers, content=content, timeout_s=timeout_s)
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class HeldOrder:
-    """An open order of this process. `order` is as it was just written, None once it has to be read. Once it is ready
-    `begun` is set when its run begins, `task` while it runs; otherwise it is due at `due_s`. `away`: a payment provider
-    could not be reached for it. `held_up`: or for one that waited when this one became due.
+    """An open order of this process; no run of one that `is_new` has begun. Once it is ready `begun` is set when its
+    run begins, `task` while it runs; otherwise `timer` makes it ready when it is due. `away`: a payment provider could
+    not be reached for it.
     """
 
     open_order: OpenOrder
-    order: Order | None = None
+    is_new: bool = False
     is_ready: bool = False
     since_s: float = 0.0
-    due_s: float = 0.0
     woken: bool = False
     away: bool = False
-    held_up: bool = False
     begun: asyncio.Event = field(default_factory=asyncio.Event)
+    timer: asyncio.TimerHandle | None = None
     task: asyncio.Task[Result] | None = None
 
 
@@ -139,15 +249,15 @@ class Worker:
         self._workers_max, self._in_work_max = tuning.workers, min(tuning.in_work_max, descriptors_max() // 2)
         self._held: dict[str, HeldOrder] = {}
         self._ready: OrderedDict[str, list[tuple[int, str]]] = OrderedDict()  # of each event, by join_seq
-        self._timers: list[tuple[float, str]] = []
         self._running, self._pausing, self._free_slots = 0, 0, tuning.inline_slots_max
-        self._away = self._held_up = 0  # of those that are due or in work
+        # Of those that are due or in work: for which a provider could not be reached, and those behind them, too.
+        self._away, self._held_up = set[HeldOrder](), set[HeldOrder]()
         self._nudged, self._reviving = asyncio.Event(), asyncio.Lock()
         self._sweep_pause_s = SWEEP_S
         self._is_stopping, self._hears, self._doubt_until_s = False, False, 0.0
         self.owner = store.owner
         store.on_wake = self.wake
-        load.follow(lambda: (self.waiting, self._held_up), self._begin_ready)
+        load.follow(lambda: (self.waiting, len(self._held_up)), self.begin_ready)
 
     def in_work(self) -> list[str]:
         """The orders that are being processed."""
@@ -162,7 +272,7 @@ class Worker:
         """Takes an order that this process has just written; its first run begins at once if a worker is free."""
         self._sweep_pause_s = SWEEP_S
         if order.reference not in self._held:  # else a sweep in doubt was first
-            held = HeldOrder(OpenOrder(order.reference, order.event_id, order.join_seq, 0), order)
+            held = HeldOrder(OpenOrder(order.reference, self.owner, 0, order.event_id, order.join_seq), is_new=True)
             self._held[order.reference], self._store.latest[order.reference] = held, order
             self._make_ready(held)
 
@@ -172,9 +282,8 @@ class Worker:
         held = self._held.get(open_order.reference)
         if held is None or held.open_order.epoch != open_order.epoch:
             if held is not None and held.is_ready:
-                self._is_due_no_more(away=held.away, held_up=held.held_up)
+                self._is_due_no_more(held)
             held = self._held[open_order.reference] = HeldOrder(open_order)
-        held.order = None
         self._store.latest.pop(open_order.reference, None)
         if held.task is not None:
             held.woken = True
@@ -202,43 +311,32 @@ class Worker:
             if not self._heartbeat.is_fresh:
                 await self._beat()
 
-    async def settle(self, reference: str) -> bool:
-        """Waits until this order was processed, up to `inline_timeout_s`; it is begun at once, beside the workers, if
-        an inline slot is free. False if it is another process' order, or no slot is free.
+    async def settle(self, reference: str, *, in_background: bool = False) -> Path:
+        """Waits until an order that was written or woken here just now was processed, up to `inline_timeout_s`; it is
+        begun at once, beside the workers, if an inline slot is free. One for the background is left to the worker that
+        begins it, unless none does within `begin_within_s`. Returns who processes it, as a label of the metrics:
+        `overflow` if no slot is free, or if it is another process' order.
         """
         held = self._held.get(reference)
-        if held is None:
-            return False
+        path: Path = "late" if in_background else "request"
+        if in_background:
+            if held is None or held.begun.is_set():
+                WORKERS_IN_TIME.set(1)
+                return "background"
+            if self._free_slots > 0:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._tuning.begin_within_s):
+                        await held.begun.wait()
+                    return "background"
+                WORKERS_IN_TIME.set(0)
+        if held is None or (held.task is None and held.is_ready and self._free_slots <= 0):
+            return "overflow"
         if held.task is None and held.is_ready:
-            if self._free_slots <= 0:
-                return False
             self._begin(held, inline=True)
+        PROCESSED_INLINE.inc(path == "late")
         if held.task is not None:
             await asyncio.wait([held.task], timeout=self._tuning.inline_timeout_s)
-        return True
-
-    async def settle_or_leave(self, reference: str, *, in_background: bool) -> Path:
-        """Leaves an order that was written or woken here just now to the worker that begins it, or waits until it was
-        processed: if it is not for the background, or if no worker begins it within `begin_within_s`. Returns who
-        processes it, as a label of the metrics.
-        """
-        if not in_background:
-            return "request" if await self.settle(reference) else "overflow"
-        held = self._held.get(reference)
-        if held is None or held.begun.is_set():
-            WORKERS_IN_TIME.set(1)
-            return "background"
-        if self._free_slots <= 0:
-            return "overflow"
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._tuning.begin_within_s):
-                await held.begun.wait()
-            return "background"
-        WORKERS_IN_TIME.set(0)
-        if not await self.settle(reference):
-            return "overflow"
-        PROCESSED_INLINE.inc()
-        return "late"
+        return path
 
     # --- the loops
 
@@ -314,12 +412,15 @@ class Worker:
 
     def _make_ready(self, held: HeldOrder) -> None:
         held.is_ready, held.since_s, held.begun = True, asyncio.get_running_loop().time(), asyncio.Event()
-        held.held_up = held.away or self._away > 0
-        self._away += held.away
-        self._held_up += held.held_up
+        if held.timer is not None:
+            held.timer.cancel()
+        if held.away:
+            self._away.add(held)
+        if self._away:
+            self._held_up.add(held)
         one = held.open_order
         heapq.heappush(self._ready.setdefault(one.event_id, []), (one.join_seq, one.reference))
-        self._begin_ready()
+        self.begin_ready()
 
     def _hold(self, one: OpenOrder) -> None:
         self._held[one.reference] = held = HeldOrder(one)
@@ -328,13 +429,14 @@ class Worker:
     def _schedule(self, held: HeldOrder, due_in_s: float) -> None:
         if due_in_s <= 0:
             self._make_ready(held)
-            return
-        held.due_s = asyncio.get_running_loop().time() + due_in_s
-        heapq.heappush(self._timers, (held.due_s, held.open_order.reference))
-        if self._timers[0][1] == held.open_order.reference:
-            self._nudged.set()
+        else:
+            held.timer = asyncio.get_running_loop().call_later(due_in_s, self._come_due, held)
 
-    def _begin_ready(self) -> None:
+    def _come_due(self, held: HeldOrder) -> None:
+        if self._held.get(held.open_order.reference) is held:
+            self._make_ready(held)
+
+    def begin_ready(self) -> None:
         """Starts as many orders as there are free workers: events take turns."""
         while self._free > 0 and not self._is_stopping and (held := self._next()):
             self._begin(held)
@@ -344,8 +446,9 @@ class Worker:
         """How many orders may begin: one that waits for a provider takes no worker, only a place among those in work.
         A worker that pauses is taken.
         """
-        here = self._running - self._load.outside_now + self._pausing
-        return min(self._workers_max - here, self._in_work_max - self._running)
+        in_work = self._running + self._tuning.inline_slots_max - self._free_slots
+        here = in_work - self._load.outside_now + self._pausing
+        return min(self._workers_max - here, self._in_work_max - in_work)
 
     def _next(self) -> HeldOrder | None:
         while self._ready:
@@ -365,21 +468,20 @@ class Worker:
         self._running += not inline
         self._free_slots -= inline
         held.task = asyncio.create_task(self._work(held))
-        due_no_more = partial(self._is_due_no_more, away=held.away, held_up=held.held_up)
-        held.task.add_done_callback(lambda _: due_no_more())
         held.task.add_done_callback(lambda task: self._ended(held, task, inline=inline))
 
-    def _is_due_no_more(self, *, away: bool, held_up: bool) -> None:
-        self._away -= away
-        self._held_up -= held_up
+    def _is_due_no_more(self, held: HeldOrder) -> None:
+        self._away.discard(held)
+        self._held_up.discard(held)
 
     async def _work(self, held: HeldOrder) -> Result:
-        claim = Ownership(held.open_order.reference, self.owner, held.open_order.epoch)
+        claim = held.open_order
         try:
             await self.require_alive()
             self._heartbeat.enter()
-            order, held.order, held.woken = held.order, None, False
-            with self._load.work(accepted=order is not None or held.held_up):
+            order = self._store.latest.get(claim.reference) if held.is_new else None
+            held.is_new = held.woken = False
+            with self._load.work(accepted=order is not None or held in self._held_up):
                 result = await self._processor.process(claim, order)
                 held.away = result.provider_away
                 if held.away:
@@ -401,6 +503,7 @@ class Worker:
 
     def _ended(self, held: HeldOrder, task: asyncio.Task[Result], *, inline: bool) -> None:
         held.task = None
+        self._is_due_no_more(held)
         self._running -= not inline
         self._free_slots += inline
         if self._held.get(held.open_order.reference) is held:
@@ -411,37 +514,23 @@ class Worker:
                 self._drop(held)
             else:
                 self._schedule(held, due_in_s)
-        self._begin_ready()
+        self.begin_ready()
 
     def _drop(self, held: HeldOrder) -> None:
         del self._held[held.open_order.reference]
         self._store.latest.pop(held.open_order.reference, None)
 
     async def _wait(self) -> None:
-        """Until the next sweep; orders that become due meanwhile are begun. Without a new order and without anything
-        that is asked of one, each pause is twice the last: a process with orders beats often enough to keep them.
+        """Until the next sweep. Without a new order and without anything that is asked of one, each pause is twice the
+        last: a process with orders beats often enough to keep them.
         """
-        clock = asyncio.get_running_loop().time
-        until_s = clock() + self._sweep_pause_s
+        pause_s = self._sweep_pause_s
         most_s = self._tuning.takeover_s / 2.5 if self._held else QUIET_S
         self._sweep_pause_s = max(SWEEP_S, min(2 * self._sweep_pause_s, most_s))
-        while (left_s := until_s - clock()) > 0:
-            self._nudged.clear()
-            self.begin_due()
-            next_s = self._timers[0][0] - clock() if self._timers else left_s
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, min(left_s, next_s))):
-                    await self._nudged.wait()
-                    return
-
-    def begin_due(self) -> None:
-        """Begins the orders whose time has come."""
-        while self._timers and self._timers[0][0] <= asyncio.get_running_loop().time():
-            due_s, reference = heapq.heappop(self._timers)
-            held = self._held.get(reference)
-            if held is not None and held.task is None and not held.is_ready and held.due_s == due_s:
-                self._make_ready(held)
-        self._begin_ready()
+        self._nudged.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._nudged.wait()
 
     async def _beat(self) -> Any:
         begun_s = self._heartbeat.begin()
@@ -453,8 +542,6 @@ class Worker:
         self._heartbeat.record(begun_s)
         if self._heartbeat.life != life:  # whatever we had in mind may be another's by now
             self._store.latest.clear()
-            for held in self._held.values():
-                held.order = None
         return found
 
     async def _fetch(self, query: Any, **bound: Any) -> list[OpenOrder]:
@@ -466,7 +553,7 @@ class Worker:
         now_s, given = asyncio.get_running_loop().time(), list[str]()
         while len(given) < free and self._oldest_wait_s(now_s) > BEHIND_S and (held := self._next()):
             given.append(held.open_order.reference)
-            self._is_due_no_more(away=held.away, held_up=held.held_up)
+            self._is_due_no_more(held)
             self._drop(held)
         if given:
             async with self._store.db.connect() as connection:

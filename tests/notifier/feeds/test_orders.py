@@ -7,7 +7,7 @@ import pytest
 from services.notifier.feeds import order_feed
 from services.orders.mail.addresses import change_address
 from services.orders.state import State
-from services.orders.store import frames
+from services.orders.store import store
 from shared.contracts.frames import order_channel
 from shared.contracts.orders import OrdersAnswer
 from shared.redis.client import subscribed_channels
@@ -81,7 +81,7 @@ async def test_a_lost_frame_of_an_order_is_made_good(
     monkeypatch.setattr(order_feed, "SILENT_MAX_S", 0.3)
     notifier = await start()
     client = await notifier.connect_order()
-    monkeypatch.setattr(frames, "subscribed_channels", lose)
+    monkeypatch.setattr(store, "subscribed_channels", lose)
     await change(orders)
     await wait_until(lambda: is_changed(client))
 

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from redis.crc import key_slot
 
 from services.notifier.feeds import subscriber
-from services.orders.requests.by_hand import cancel
+from services.orders.requests.requests import cancel_by_hand
 from shared.contracts.frames import LINE_CHANNELS, line_channel, log_key, stock_channel
 from shared.contracts.queue import JoinBatch, JoinRequest
 from shared.messaging.snapshots import SnapshotPublisher
@@ -108,7 +108,7 @@ async def test_after_a_reconnect_the_frames_that_were_missed_are_requested(
     orders = await neighbours.real_orders.open()
     order = await orders.store.read(REFERENCE)
     assert order is not None
-    await cancel(orders.store, order, TEST)
+    await cancel_by_hand(orders.store, order, TEST)
     await orders.worker.settle(REFERENCE)
     redis_proxy.set_mode("passes")
     await wait_until(lambda: notifier.state.feeds.subscriber.generation > generation)

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from services.orders import app
-from services.orders.checkout.background_share import BackgroundShare
+from services.orders.pricing import quote
+from services.orders.pricing.quote import EventRules, PriceRulesCache
 from services.orders.worker.worker import Worker
+from shared.contracts.prices import PriceRules
 from tests.orders.inventory import EVENT
 from tests.orders.shop import OPERATOR, ROOT, VIEWER, pass_header
 from tests.support.wait import wait_until
@@ -20,6 +21,11 @@ async def set_share(shop, percent):
     body = {"background_percent": percent, "reason": "a drill"}
     answer = await shop.http.patch(SHARE, json=body, headers=OPERATOR)
     assert answer.status_code == 200, answer.text
+
+
+async def percent_at(shop):
+    """The share as this process has it."""
+    return (await shop.state.price_rules.rules(EVENT)).background_percent
 
 
 def checkouts(path):
@@ -73,7 +79,7 @@ async def test_a_request_waits_a_bounded_time_and_orders_beyond_the_slots_go_to_
 async def test_an_order_whose_request_died_is_processed_by_a_worker(processes, monkeypatch):
     """A worker has it since it was written."""
 
-    async def die(self, reference):
+    async def die(self, reference, **_):
         raise RuntimeError
 
     shop = await processes.open()
@@ -87,16 +93,20 @@ async def test_an_order_whose_request_died_is_processed_by_a_worker(processes, m
 @pytest.mark.usefixtures("loops")
 async def test_every_process_follows_a_new_background_share(processes, monkeypatch):
     """It is set by the admin API or by the event file."""
-    monkeypatch.setattr(app, "REFRESH_S", 0.05)
+    monkeypatch.setattr(quote, "RULES_TTL_S", 0.05)
     here, there = await processes.open(), await processes.open()
     await set_share(here, 0)
-    assert not here.state.background_share.in_background(EVENT, "fan"), "the process that changed it follows at once"
-    await wait_until(lambda: not there.state.background_share.in_background(EVENT, "fan"))
+    assert await percent_at(here) == 0, "the process that changed it follows at once"
+
+    async def follows(percent: float) -> bool:
+        return await percent_at(there) == percent
+
+    await wait_until(lambda: follows(0))
     await _apply(here, {})
-    assert here.state.background_share.percent(EVENT) == 0, "a file without a share leaves it unchanged"
+    assert await percent_at(here) == 0, "a file without a share leaves it unchanged"
     assert await _apply(here, {"checkout": {"background_percent": 40}}) is True
     assert await _apply(here, {"checkout": {"background_percent": 40}}) is False
-    await wait_until(lambda: there.state.background_share.percent(EVENT) == 40)
+    await wait_until(lambda: follows(40))
     shown = (await here.http.get(SHARE, headers=VIEWER)).json()
     assert shown == {"event_id": EVENT, "background_percent": 40}
     lines = await here.http.get("/admin/orders/changes", params={"subject": f"event:{EVENT}"}, headers=VIEWER)
@@ -112,21 +122,20 @@ async def test_a_background_share_is_a_percentage_and_needs_a_role_and_a_reason(
         assert (await shop.http.patch(SHARE, json=body, headers=OPERATOR)).status_code == 422
     body = {"background_percent": 50, "reason": "x"}
     assert (await shop.http.patch(SHARE, json=body, headers=VIEWER)).status_code == 403
-    assert shop.state.background_share.percent(EVENT) == 100
+    assert await percent_at(shop) == 100, "the default is the background"
 
 
-def test_a_higher_background_share_only_adds_fans():
+async def test_a_higher_background_share_only_adds_fans():
     """A fan stays in the background when the share grows."""
     no_db: Any = None
-    share, fans = BackgroundShare(no_db), [f"fan-{number}" for number in range(2000)]
+    prices, fans = PriceRulesCache(no_db), [f"fan-{number}" for number in range(2000)]
     before: set[str] = set()
     for percent in (0, 10, 50, 100):
-        share._percent = {EVENT: percent}
-        chosen = {fan for fan in fans if share.in_background(EVENT, fan)}
+        prices._cache[EVENT] = EventRules(PriceRules(), "", percent)
+        chosen = {fan for fan in fans if await prices.in_background(EVENT, fan)}
         assert before <= chosen
         assert abs(len(chosen) / 20 - percent) < 4
         before = chosen
-    assert BackgroundShare(no_db).in_background("another", "fan"), "the default is the background"
 
 
 async def test_an_order_that_no_worker_begins_in_time_is_processed_in_its_request(processes):

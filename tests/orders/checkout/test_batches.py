@@ -9,9 +9,9 @@ from prometheus_client import REGISTRY
 from sqlalchemy import event
 
 from services.orders.checkout import checkout
-from services.orders.model.update import OrderUpdate, Ownership
-from services.orders.store.payment_status import write_tombstone
-from services.orders.store.store import NotWritten, Written, read_many, save
+from services.orders.model.order import OpenOrder, Order
+from services.orders.model.update import OrderUpdate
+from services.orders.store.store import NotWritten, read_many, save, write_tombstone
 from tests.orders.priced_event import open_sale
 from tests.orders.shop import reference_of, succeeded_webhook
 from tests.support.wait import wait_until
@@ -25,16 +25,22 @@ async def test_an_update_that_fails_does_not_fail_others_of_its_batch(processes)
         references = [await shop.order() for _ in range(3)]
         broken, lost, good = [await shop.row(reference) for reference in references]
         updates = [
-            OrderUpdate(broken, Ownership(broken.reference, owner, 0)).add_money_entry(
-                "charge", "sandbox", amount_minor=-1, currency="EUR", charge_ref="c", provider_ref="c"
+            OrderUpdate(broken, OpenOrder(broken.reference, owner, 0)).add_row(
+                "money",
+                kind="charge",
+                provider="sandbox",
+                amount_minor=-1,
+                currency="EUR",
+                charge_ref="c",
+                provider_ref="c",
             ),
-            OrderUpdate(lost, Ownership(lost.reference, "somebody else", 0)).set_order(charge_ref="never"),
-            OrderUpdate(good, Ownership(good.reference, owner, 0)).set_order(charge_ref="written"),
+            OrderUpdate(lost, OpenOrder(lost.reference, "somebody else", 0)).set_order(charge_ref="never"),
+            OrderUpdate(good, OpenOrder(good.reference, owner, 0)).set_order(charge_ref="written"),
         ]
         outcomes = await save(shop.state.store.db, updates)
         assert "ck_money_entry_amount" in str(outcomes[0])
         assert isinstance(outcomes[1], NotWritten)
-        assert isinstance(outcomes[2], Written)
+        assert isinstance(outcomes[2], Order)
         orders = await read_many(shop.state.db, references)
         assert [orders[reference].charge_ref for reference in references] == [None, None, "written"]
 
@@ -68,8 +74,8 @@ async def test_duplicates_of_a_batch_answer_for_themselves_in_one_statement(shop
     [first] = drafts
 
     def another(reference, key, reservation_id, of=first):
-        reserved = of.reservation.model_copy(update={"reservation_id": reservation_id})
-        return replace(of, reference=reference, key_hash=key, reservation=reserved)
+        written = replace(of.order, reference=reference, reservation_id=reservation_id)
+        return of._replace(order=written, key_hash=key)
 
     new, last = another("NEWORDER0001", b"new", "held-1"), another("NEWORDER0002", b"last", "held-2")
     with shop.busy_workers():
@@ -79,11 +85,13 @@ async def test_duplicates_of_a_batch_answer_for_themselves_in_one_statement(shop
                 another(earlier, b"l", "held-4"), last,
             ])  # fmt: skip
         written = [outcome.order and outcome.order.reference for outcome in outcomes]
-        assert written == [None, new.reference, None, None, None, None, last.reference]
+        assert written == [None, new.order.reference, None, None, None, None, last.order.reference]
         assert sent["-- Inserts orders,"] == 1, sent
         assert await shop.scalar('SELECT count(*) FROM orders."order"') == 3
-        assert {new.reference, last.reference} <= set(shop.state.worker._held), "by which they are processed"
-        await shop.lose(new.reference, last.reference)
+        assert {new.order.reference, last.order.reference} <= set(shop.state.worker._held), (
+            "by which they are processed"
+        )
+        await shop.lose(new.order.reference, last.order.reference)
         await shop.run("DELETE FROM orders.open_order WHERE owner = 'silent'")
 
 
@@ -112,7 +120,7 @@ async def test_an_update_that_is_not_written_costs_a_large_batch_few_statements_
     orders = [await shop.post(shop.body(await shop.inventory.hold()), key=f"k{n}") for n in range(40)]
     await shop.wait_until_idle()
     found = await read_many(shop.state.db, [answer.json()["reference"] for answer in orders])
-    updates = [OrderUpdate(order, Ownership(reference, "nobody", 0)) for reference, order in found.items()]
+    updates = [OrderUpdate(order, OpenOrder(reference, "nobody", 0)) for reference, order in found.items()]
     async with _counted(shop) as sent:
         outcomes = await save(shop.state.store.db, updates)
     assert ([type(outcome) for outcome in outcomes], sent["-- Writes the"]) == ([NotWritten] * 40, 1)

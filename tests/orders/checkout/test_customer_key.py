@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.orders.checkout.requests import CustomerDetails
-from services.orders.model.references import customer_key
+from services.orders.model.order import customer_key
 from shared.rules.addresses import normalize_email
 from shared.security.tokens import development_keys
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import func, select
 
 from services.orders.checkout import checkout
-from services.orders.model.references import owner_id
+from services.orders.model.order import owner_id
 from services.orders.tables import open_order, order
 from shared.contracts.inventory import ReservedItem
 from shared.web.request import key_hash

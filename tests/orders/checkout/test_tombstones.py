@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import httpx
 from sqlalchemy import select
 
-from services.orders.store.payment_status import write_tombstone
+from services.orders.store.store import write_tombstone
 from services.orders.tables import open_order, order
 from shared.contracts.inventory import PaymentSteps
 from shared.contracts.orders import OrdersClient, PaymentRef

@@ -8,7 +8,7 @@ import pytest
 
 from services.gateway.settings import Settings as GatewaySettings
 from services.orders.mail_settings import parse_mailbox, server_of
-from services.orders.model.references import customer_key
+from services.orders.model.order import customer_key
 from services.orders.settings import Settings as OrdersSettings
 from shared.contracts.inventory import PaymentSteps
 from shared.contracts.orders import OrderView

@@ -158,7 +158,7 @@ async def test_only_orders_that_somebody_listens_to_are_published(
         made.append(order.reference)
         return order_frame(order)
 
-    monkeypatch.setattr("services.orders.store.frames.order_frame", encoded)
+    monkeypatch.setattr("services.orders.store.store.order_frame", encoded)
     with shop.busy_workers():
         heard, unheard = await shop.order(), await shop.order()
         async with redis.pubsub() as listener:

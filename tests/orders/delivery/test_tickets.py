@@ -9,8 +9,7 @@ import orjson
 import pytest
 from pypdf import PdfReader
 
-from services.orders.model.order import Order
-from services.orders.model.references import ticket_id
+from services.orders.model.order import Order, ticket_id
 from services.orders.model.update import OrderUpdate
 from services.orders.tickets import pdf
 from services.orders.tickets.pdf import PdfRenderer, TicketPage

@@ -74,5 +74,5 @@ def test_an_authorisation_of_another_amount_is_a_mismatch(amount_minor, reason):
     )  # fmt: skip
     order = replace(ORDER, attempts=(replace(ATTEMPT, status="unknown"),))
     update = OrderUpdate(order).record_charges("sandbox", [authorised])
-    [attempt] = update.attempts.values()
-    assert (attempt.status, attempt.reason, update.charges) == ("authorised", reason, [])
+    [attempt] = update.changed["attempts"]
+    assert (attempt.status, attempt.reason, update.after().charges) == ("authorised", reason, ())

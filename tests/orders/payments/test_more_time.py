@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from services.orders.requests.payment import extend_payment
+from services.orders.requests.requests import extend_payment
 from shared.errors.problems import AlreadyExtended
 from tests.orders.shop import Shop, pass_header
 from tests.support.wait import wait_until

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.orders.steps.payment import DESCRIPTION_MAX_CHARS, description, statement
+from services.orders.steps.purchase import DESCRIPTION_MAX_CHARS, description, statement
 from services.orders.tickets.show import ShowInfo
 from tests.properties.examples import bounded
 from tests.support.providers.stripe_double import StripeDouble

@@ -10,16 +10,15 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from services.orders.model.references import Customer
-from services.orders.model.update import Ownership
+from services.orders.model.order import Customer, OpenOrder
 from services.orders.problems import BadSignature
 from services.orders.providers.provider import OutcomeUnknown, ProviderCharge, WebhookEvent
 from services.orders.settings import Settings
-from services.orders.steps import payment
+from services.orders.steps import purchase
 from services.orders.steps.run import OrderRun, Parts
-from services.orders.store import webhook_inbox
-from services.orders.store.store import OrderStore, Written
-from services.orders.store.webhook_inbox import Webhook, WebhookInbox, _verify
+from services.orders.store import provider_reports
+from services.orders.store.provider_reports import Webhook, WebhookInbox, _verify
+from services.orders.store.store import OrderStore
 from shared.runtime.clock import Clocks
 from tests.orders.processing.test_states import ATTEMPT, ORDER
 
@@ -31,7 +30,7 @@ CHARGE = ProviderCharge(
 def run_over(order: Any, **calls: Any) -> OrderRun:
     """With a provider that answers these calls."""
     store = SimpleNamespace(
-        latest={}, save=AsyncMock(return_value=Written(None, None, None)),
+        latest={}, save=AsyncMock(side_effect=lambda update: update.after()),
         read_claimed=AsyncMock(return_value=order), clocks=Clocks("orders"),
     )  # fmt: skip
     show = SimpleNamespace(event_id="e", name="Night", starts_at=None, venue="", timezone="UTC")
@@ -39,7 +38,7 @@ def run_over(order: Any, **calls: Any) -> OrderRun:
     provider = SimpleNamespace(**{name: AsyncMock(**behaviour) for name, behaviour in calls.items()})
     doubles: dict[str, Any] = {"store": store, "providers": {"sandbox": provider}, "shows": shows}
     without: dict[str, Any] = {"frames": None, "inventory": None}
-    return OrderRun(Parts(**doubles, **without, settings=Settings()), Ownership("R", "me", 0))
+    return OrderRun(Parts(**doubles, **without, settings=Settings()), OpenOrder("R", "me", 0))
 
 
 def written(run: OrderRun) -> list[Any]:
@@ -54,29 +53,29 @@ def calls_of(run: OrderRun, call: str) -> list[Any]:
 
 
 async def test_a_charge_found_after_an_error_counts_as_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.orders.steps.payment._charge_request", lambda *_: None)
+    monkeypatch.setattr("services.orders.steps.purchase._charge_request", lambda *_: None)
     order = replace(ORDER, attempts=(replace(ATTEMPT, status="unknown"),))
     for found, errors in (([CHARGE], 0), ([], 1)):
         run = run_over(order, create={"side_effect": OutcomeUnknown}, find={"return_value": found})
-        [outcome] = await asyncio.gather(payment.charge(run, order), return_exceptions=True)
+        [outcome] = await asyncio.gather(purchase.charge(run, order), return_exceptions=True)
         assert isinstance(outcome, OutcomeUnknown) == bool(errors)
-        assert max(update.attempts[1].errors for update in written(run)) == errors
+        assert max(update.after().attempts[0].errors for update in written(run)) == errors
 
 
 async def test_a_charge_is_written_down_as_unknown_before_the_provider_is_called() -> None:
     order = replace(ORDER, attempts=(ATTEMPT,))
     run = run_over(order, create={"side_effect": AssertionError("called")})
-    [stopped] = await asyncio.gather(payment.charge(run, order), return_exceptions=True)
+    [stopped] = await asyncio.gather(purchase.charge(run, order), return_exceptions=True)
     assert isinstance(stopped, AssertionError)
     [update] = written(run)
-    assert update.attempts[1].status == "unknown"
+    assert update.after().attempts[0].status == "unknown"
 
 
 async def test_every_try_of_a_charge_has_the_key_of_its_attempt() -> None:
     for errors in (0, 1, 2):
         order = replace(ORDER, attempts=(replace(ATTEMPT, status="unknown", errors=errors),))
         run = run_over(order, create={"return_value": CHARGE})
-        await payment.charge(run, order)
+        await purchase.charge(run, order)
         [(sent,)] = calls_of(run, "create")
         assert (sent.key, sent.amount_minor) == ("R:1", 100)
 
@@ -85,7 +84,7 @@ async def test_an_authorisation_of_an_ended_attempt_is_cancelled() -> None:
     order = replace(ORDER, attempts=(replace(ATTEMPT, status="failed"),))
     stray = replace(CHARGE, charge_ref="c9", key="R:0", status="authorised")
     run = run_over(order, find={"return_value": [stray]}, cancel={"return_value": replace(stray, status="cancelled")})
-    await payment.sync_provider(run, order)
+    await purchase.sync_provider(run, order)
     assert calls_of(run, "cancel") == [("c9",)]
 
 
@@ -104,7 +103,7 @@ async def test_a_webhook_is_stored_and_applied_once(postgres, monkeypatch) -> No
     async def apply(store: OrderStore, busy: Any) -> None:
         applied.append(store)
 
-    monkeypatch.setattr(webhook_inbox, "apply_webhooks", apply)
+    monkeypatch.setattr(provider_reports, "apply_webhooks", apply)
     async with OrderStore(postgres, Clocks("orders")) as store:
         inbox = WebhookInbox(store, list, linger_s=0)
         event = WebhookEvent(webhook_id="w", kind="k", reference="R")

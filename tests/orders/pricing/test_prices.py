@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from services.orders.model.refund_plan import ticket_value_minor
+from services.orders.model.rules import ticket_value_minor
 from services.orders.pricing import calculator
 from services.orders.pricing.calculator import Discount, Quote
 from shared.contracts.admin.orders import RefundBody

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from services.orders.store import provider_reports
 from services.orders.tables import order
-from services.orders.worker import comparison
 from tests.orders.manual_orders import ManualShop, open_manual_shop
 
 AFTER_A_MINUTE_S, AFTER_AN_HOUR_S, PAGE_S = 61, 3600, 60
@@ -82,7 +82,7 @@ async def test_nothing_new_changes_nothing_and_costs_one_call_for_all_orders(man
 async def test_what_a_lost_webhook_told_nobody_is_found_in_any_page(
     manual: ManualShop, monkeypatch: pytest.MonkeyPatch, move: Any, status: str, after_s: int, page: int
 ) -> None:
-    monkeypatch.setattr(comparison, "PAGE", page)
+    monkeypatch.setattr(provider_reports, "PAGE", page)
     sold = [await bought(manual) for _ in range(3)]
     if after_s > AFTER_A_MINUTE_S:
         await manual.travel(AFTER_A_MINUTE_S)
@@ -144,7 +144,7 @@ async def test_two_processes_at_once_compare_once(manual: ManualShop, monkeypatc
         return await list_since(since_ms, until_ms)
 
     monkeypatch.setattr(provider, "list_since", list_later)
-    monkeypatch.setattr(comparison, "AFTER_S", (60,))
+    monkeypatch.setattr(provider_reports, "AFTER_S", (60,))
     first = asyncio.create_task(manual.compare())
     await asked.wait()
     assert await asyncio.gather(*(manual.compare() for _ in range(4))) == [[]] * 4

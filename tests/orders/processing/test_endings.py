@@ -2,7 +2,7 @@
 
 import asyncio
 
-from services.orders.requests import payment
+from services.orders.requests import requests
 from tests.support.running.suite import problem
 from tests.support.wait import wait_until
 
@@ -25,7 +25,7 @@ async def test_a_second_attempt_is_refused_while_the_first_is_live(shop):
 
 
 async def test_an_order_is_tried_to_be_paid_twenty_times_at_most(shop, monkeypatch):
-    monkeypatch.setattr(payment, "ATTEMPTS_MAX", 1)
+    monkeypatch.setattr(requests, "ATTEMPTS_MAX", 1)
     reference = await shop.order(method="decline")
     await wait_until(lambda: shop.attempt_is(reference, "failed"))
     assert problem(await shop.pay_again(reference)) == (409, "limit-exceeded")

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from services.orders.model.next_step import Step
+from services.orders.model.rules import Step
 from tests.orders.manual_orders import ManualShop
 from tests.orders.stopped_workers import check_end, check_story
 from tests.orders.stories import (

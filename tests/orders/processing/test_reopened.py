@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from services.orders.model.update import OrderUpdate, Ownership
+from services.orders.model.order import OpenOrder
+from services.orders.model.update import OrderUpdate
 from services.orders.providers.provider import ProviderRejected
 from services.orders.store.store import NotWritten
 from services.orders.worker import worker
@@ -16,12 +17,12 @@ async def test_a_run_from_before_an_order_was_closed_writes_nothing_into_its_nex
     store, reference = manual.state.store, await manual.order()
     await manual.work()
     await store.wake([reference])
-    claim = Ownership(reference, store.owner, 0)
+    claim = OpenOrder(reference, store.owner, 0)
     left = await store.read_claimed(claim)
     await manual.work()
     await store.wake([reference], sync=True)
     with pytest.raises(NotWritten):
-        await store.save(OrderUpdate(left, claim).set_order(to="refunded"))
+        await store.save(OrderUpdate(left, claim).set_order(status="refunded"))
     assert await manual.status(reference) == "confirmed"
     update = OrderUpdate(await store.read_claimed(claim), claim).set_order(dispute="open")
     await store.save(update)

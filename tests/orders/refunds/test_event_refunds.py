@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.orders.requests.event_refund import request_next_batch, start
+from services.orders.requests.requests import request_next_batch, start_event_refund
 from shared.audit_log import Actor
 from shared.concurrency.background import Quiet
 from tests.orders.inventory import EVENT
@@ -71,7 +71,7 @@ async def test_an_event_refund_keeps_its_rate_and_resumes_in_another_process(pro
         await sold(shop, 8)
         store = shop.state.store
         actor = Actor(name="ops", role="operator", reason="rain")
-        await start(shop.state.db, EVENT, actor, rate_per_s=0.5, return_to_sale=False)
+        await start_event_refund(shop.state.db, EVENT, actor, rate_per_s=0.5, return_to_sale=False)
         await pass_an_hour(shop)
         await asyncio.gather(*(request_next_batch(store) for _ in range(10)))
         assert await requested_refunds(shop) <= 2, "the hour is not made up for"

@@ -21,7 +21,7 @@ from services.inventory.settings import Settings as InventorySettings
 from services.inventory.state import State as InventoryState
 from services.inventory.tuning import DEFAULTS as INVENTORY_TUNING
 from services.orders import app as orders_app
-from services.orders.checkout.apply_event_file import apply_event_file
+from services.orders.checkout.event_file import apply_event_file
 from services.orders.settings import Settings as OrdersSettings
 from services.orders.state import State as OrdersState
 from services.orders.tuning import DEFAULTS as ORDERS_TUNING
@@ -156,7 +156,7 @@ class Neighbours:
     async def _set_prices(self, state: OrdersState) -> None:
         await apply_event_file(
             state.db, self._file, actor=TEST.name, reason=None, dry_run=False, rules=state.price_rules,
-            shares=state.background_share, providers=state.providers,
+            providers=state.providers,
         )  # fmt: skip
 
     async def close(self) -> None:

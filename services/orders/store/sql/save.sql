@@ -1,15 +1,16 @@
 -- Writes the updates of many orders. An update is written whole if this process still owns the order in the epoch and
 -- nothing was asked of it since it was read (`wakes`), and not at all otherwise. One without an owner is written in a
--- transaction that has locked the row of the open order. Returns the orders that were written, with their new times.
+-- transaction that has locked the row of the open order. Of an order's row it has what changes: an empty text clears, and
+-- times are replaced by that of this statement. Returns the orders that were written, with their new times.
 -- Open orders are locked in key order, like in every statement that locks several, and always before their orders. Their
 -- references are passed as an array too: the planner cannot estimate the length of a JSON document and would read all.
 -- Only the parts that the updates have are joined to the statement: planning what is not needed costs more than writing.
 WITH updates AS (
     SELECT * FROM jsonb_to_recordset(CAST(:orders AS jsonb)) AS a(
         reference text, owner text, epoch integer, wakes bigint, event_count integer, touches boolean, synced boolean,
-        releases boolean, due_in_s double precision, errors integer, "to" text, end_reason text,
-        charge_ref text, dispute text, clear_decision boolean, confirmed boolean, fulfilled boolean, ended boolean,
-        released boolean, review_decision text, cancel_requested boolean, extended boolean, expires_at_ms bigint, customer_email text,
+        releases boolean, due_in_s double precision, errors integer, status text, end_reason text, charge_ref text,
+        dispute text, review_decision text, confirmed_at_ms bigint, fulfilled_at_ms bigint, ended_at_ms bigint,
+        released boolean, cancel_requested boolean, extended boolean, expires_at_ms bigint, customer_email text,
         lines jsonb, attempts jsonb, journal jsonb)
 ), held AS (
     SELECT a.* FROM orders.open_order p JOIN updates a ON a.reference = p.reference
@@ -18,15 +19,14 @@ WITH updates AS (
     ORDER BY p.reference FOR UPDATE OF p
 ), changed AS (
     UPDATE orders."order" o
-    SET status = coalesce(a."to", o.status),
+    SET status = coalesce(a.status, o.status),
         end_reason = nullif(coalesce(a.end_reason, o.end_reason), ''),
         charge_ref = coalesce(a.charge_ref, o.charge_ref),
         dispute = coalesce(a.dispute, o.dispute),
-        review_decision = CASE
-            WHEN a."to" IS NULL AND a.clear_decision IS NULL THEN coalesce(a.review_decision, o.review_decision) END,
-        confirmed_at = CASE WHEN a.confirmed THEN clock_timestamp() ELSE o.confirmed_at END,
-        fulfilled_at = CASE WHEN a.fulfilled THEN clock_timestamp() ELSE o.fulfilled_at END,
-        ended_at = CASE WHEN a.ended THEN clock_timestamp() ELSE o.ended_at END,
+        review_decision = nullif(coalesce(a.review_decision, o.review_decision), ''),
+        confirmed_at = CASE WHEN a.confirmed_at_ms > 0 THEN clock_timestamp() ELSE o.confirmed_at END,
+        fulfilled_at = CASE WHEN a.fulfilled_at_ms > 0 THEN clock_timestamp() ELSE o.fulfilled_at END,
+        ended_at = CASE WHEN a.ended_at_ms > 0 THEN clock_timestamp() ELSE o.ended_at END,
         released_at = CASE WHEN a.released THEN clock_timestamp() ELSE o.released_at END,
         cancel_requested_at = CASE WHEN a.cancel_requested THEN clock_timestamp() ELSE o.cancel_requested_at END,
         extended_at = CASE WHEN a.extended THEN clock_timestamp() ELSE o.extended_at END,

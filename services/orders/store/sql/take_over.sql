@@ -10,5 +10,5 @@ WITH taken AS (
 )
 UPDATE orders.open_order p SET owner = :owner, epoch = p.epoch + 1, woken = false
 FROM taken WHERE p.reference = taken.reference
-RETURNING p.reference, p.event_id, p.join_seq, p.epoch,
+RETURNING p.reference, p.owner, p.epoch, p.event_id, p.join_seq,
     greatest(0, extract(epoch FROM p.due_at - clock_timestamp()))::double precision AS due_in_s

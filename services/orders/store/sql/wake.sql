@@ -10,4 +10,4 @@ ORDER BY o.reference
 ON CONFLICT (reference) DO UPDATE
 SET wakes = p.wakes + 1, woken = true, due_at = clock_timestamp(), sync_requested = p.sync_requested OR :sync,
     owner = CASE WHEN :take THEN excluded.owner ELSE p.owner END, epoch = p.epoch + (:take AND p.owner <> excluded.owner)::integer
-RETURNING p.reference, p.event_id, p.join_seq, p.owner, p.epoch
+RETURNING p.reference, p.owner, p.epoch, p.event_id, p.join_seq

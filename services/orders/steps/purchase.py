@@ -1,16 +1,16 @@
-"""The steps that call a payment provider: charge, sync, capture, cancel. Whatever it answers is written down.
+"""The steps of a purchase: the calls to a payment provider, what inventory holds for the order, and its end.
 
-An attempt is `unknown` before a charge is sent, not after: a crash during the call leaves the true status behind.
+Whatever a provider answers is written down. An attempt is `unknown` before a charge is sent, not after: a crash during
+the call leaves the true status behind.
 """
 
 import unicodedata
 from dataclasses import replace
 from typing import Final
 
-from services.orders.metrics import REVIEWS
-from services.orders.model.next_step import CAPTURES_MAX
-from services.orders.model.order import LIVE_STATUSES, Attempt, Order
-from services.orders.model.refund_plan import OUTSIDE
+from services.orders.metrics import ORDERS, REVIEWS
+from services.orders.model.order import LIVE_STATUSES, MISMATCH, Attempt, Order
+from services.orders.model.rules import CAPTURES_MAX, OUTSIDE, status_by_balance
 from services.orders.model.update import OrderUpdate
 from services.orders.providers.provider import (
     AlreadySucceeded,
@@ -24,7 +24,7 @@ from services.orders.providers.provider import (
     RateLimited,
     Unreachable,
 )
-from services.orders.steps.run import OrderRun
+from services.orders.steps.run import OrderRun, payment_step
 from services.orders.tickets.show import ShowInfo
 from shared.runtime.logging import get_logger
 
@@ -178,7 +178,7 @@ async def _record_charges(
     single charge tells of itself alone.
     """
     update = run.update(order).record_charges(provider, charges)
-    update.bumps_version, update.synced = update.changes_payment, syncs
+    update.bumps_version, update.synced = update.has_news, syncs
     if update.bumps_version or (syncs and order.sync_requested):
         report_outside(run, update)
         return await run.save(update)
@@ -195,10 +195,10 @@ async def _write_attempt(run: OrderRun, order: Order, attempt: Attempt, **sets: 
 
 def report_outside(run: OrderRun, update: OrderUpdate) -> None:
     """Tells the customer of a refund outside that ended the sale, and the operators what they have to decide."""
-    if update.columns.get("to") == "refunded":
-        amount_minor = sum(refund["amount_minor"] for refund in update.refunds_requested)
+    if update.changed.get("status") == "refunded":
+        amount_minor = sum(row["amount_minor"] for part, row in update.rows if part == "refunds_requested")
         run.queue_mail(update, "refunded", about=OUTSIDE, amount_minor=amount_minor)
-    if reason := update.columns.get("end_reason"):
+    if reason := update.changed.get("end_reason"):
         REVIEWS.labels(reason).inc()
         log.warning("order.review", reference=update.order.reference, reason=reason)
 
@@ -249,3 +249,124 @@ def _latin(text: str) -> str:
     kept = "".join(sign for sign in plain if sign.isascii() and (sign.isalnum() or sign in SIGNS))
     letters, latin = sum(map(str.isalpha, plain)), sum(map(str.isalpha, kept))
     return " ".join(kept.split()).strip(" -.,:&+/") if latin * 2 > letters else ""
+
+
+log = get_logger("onsale.orders")
+CANCEL_CAUSES = {"expired": "deadline", "lost": "inventory"}
+CAPTURE_FAILED = "capture"  # end reason of a sale that was revoked
+
+
+async def confirm(run: OrderRun, order: Order, payment: OrderUpdate | None = None) -> Order | None:
+    """Sells the held tickets. If the hold was ended by force, the order expires and its money is treated as a late
+    payment. `payment` is the part of the update that is not written yet. Returns the order as it was sold.
+    """
+    done = await run.parts.inventory.confirm(payment_step(order))
+    await run.failpoint("after inventory")
+    if done.outcome == "done":
+        return await _mark_confirmed(run, order, payment)
+    if payment is not None:
+        order = await run.save(payment)
+    log.error("order.hold_lost", reference=order.reference, outcome=done.outcome)
+    await _end_order(run, order, to="expired", reason="lost")
+    return None
+
+
+async def reacquire_stock(run: OrderRun, order: Order) -> Order | None:
+    """Sells the tickets of a late payment, if they are still free."""
+    done = await run.parts.inventory.retake(payment_step(order))
+    await run.failpoint("after inventory")
+    if done.outcome == "done":
+        return await _mark_confirmed(run, order)
+    update = run.update(order).set_order(end_reason="taken", review_decision=None)
+    await run.save(update.finish_command("reserve", error="taken", caused_by="late payment"))
+    return None
+
+
+async def release_hold(run: OrderRun, order: Order) -> None:
+    """Releases the hold. A process that stopped after its charge may have sold it since, so a sale found here is
+    returned, after our claim was checked: without it the sale is another process' and stays.
+    """
+    inventory = run.parts.inventory
+    done = await inventory.release(payment_step(order))
+    if done.status == "confirmed" and done.order_reference == order.reference:
+        await run.save(run.update(order, bumps_version=False))
+        await inventory.return_stock(payment_step(order), reason=CAPTURE_FAILED)
+    await run.save(run.update(order).set_order(released=True).finish_command("cancel"))
+
+
+async def revoke_unpaid_sale(run: OrderRun, order: Order) -> None:
+    """The money of a sale could not be captured: its tickets go back on sale and the customer is notified."""
+    log.warning("order.sale_revoked", reference=order.reference)
+    done = await run.parts.inventory.return_stock(payment_step(order), reason=CAPTURE_FAILED)
+    if done.outcome != "done":
+        log.error("order.stock_not_returned", reference=order.reference, outcome=done.outcome)
+    update = run.update(order).finish_command("cancel", caused_by="system")
+    update.set_order(status="cancelled", ended_at_ms=update.at_ms, released=True, end_reason=CAPTURE_FAILED)
+    await run.save(update.emit("cancelled", reason=CAPTURE_FAILED))
+    ORDERS.labels("cancelled").inc()
+
+
+async def _mark_confirmed(run: OrderRun, order: Order, payment: OrderUpdate | None = None) -> Order:
+    """Writes the sale, with `payment` if that is not written yet. Returns the order as it is sold."""
+    charge, promised = order.matching_charge(), order.authorised
+    charge_ref = charge.charge_ref if charge else promised.provider_ref if promised else order.charge_ref
+    update = payment or run.update(order)
+    update.set_order(
+        status="confirmed", confirmed_at_ms=update.at_ms, ended_at_ms=update.at_ms, end_reason=None,
+        charge_ref=charge_ref,
+    ).emit("confirmed")  # fmt: skip
+    update.finish_command("checkout").finish_command("confirm", caused_by="payment")
+    update.finish_command("cancel", error="paid before")
+    if order.status == "late_paid":
+        update.finish_command("reserve", caused_by="late payment")
+    run.queue_mail(update, "confirmed")
+    if update.after().is_paid:
+        update.set_order(fulfilled_at_ms=update.at_ms)
+    run.release_if_done(update)
+    sold = await run.save(update)
+    ORDERS.labels("confirmed").inc()
+    return sold
+
+
+async def issue_tickets(run: OrderRun, order: Order) -> None:
+    """Its money was captured after it was confirmed: its tickets are valid from now on."""
+    update = run.update(order)
+    await run.save(update.set_order(fulfilled_at_ms=update.at_ms).emit("fulfilled"))
+
+
+async def cancel(run: OrderRun, order: Order) -> None:
+    await _end_order(run, order, to="cancelled", reason=order.end_reason or "provider")
+
+
+async def expire(run: OrderRun, order: Order) -> None:
+    await _end_order(run, order, to="expired", reason="operator" if order.review_decision else "expired")
+
+
+async def _end_order(run: OrderRun, order: Order, *, to: str, reason: str) -> None:
+    update = run.update(order).finish_command("checkout", error=reason)
+    update.set_order(status=to, ended_at_ms=update.at_ms, end_reason=reason)
+    update.finish_command("cancel", caused_by=CANCEL_CAUSES.get(reason, reason))
+    if reason == "lost":
+        update.finish_command("confirm", error="The hold is gone.", caused_by="payment")
+    update.emit("cancelled", reason=reason)
+    await run.save(update)
+    ORDERS.labels(to).inc()
+
+
+async def mark_paid_late(run: OrderRun, order: Order) -> None:
+    await run.save(run.update(order).set_order(status="late_paid"))
+    ORDERS.labels("late_paid").inc()
+
+
+async def keep_sold(run: OrderRun, order: Order) -> None:
+    """An operator decided to keep the sale."""
+    await run.save(run.update(order).set_order(status=status_by_balance(order), end_reason=None))
+
+
+async def review(run: OrderRun, order: Order) -> None:
+    """Lets a person decide."""
+    reason = MISMATCH if order.charges or order.authorised else "unknown"
+    update = run.update(order).set_order(status="review", end_reason=reason)
+    await run.save(update.record_failed_try("checkout", error=f"review: {reason}", caused_by=None))
+    REVIEWS.labels(reason).inc()
+    log.error("order.review", reference=order.reference, reason=reason)

@@ -1,0 +1,113 @@
+"""Applies an event file to orders: the show as tickets print it, its fees and taxes, and its share of the background;
+and reads it back.
+
+It is applied all or nothing, in one transaction. It holds for orders from then on; an order keeps the price it was
+placed at.
+
+The share of checkouts in the background can be changed without a file, too. Every process follows within a second.
+"""
+
+from collections.abc import Mapping
+
+from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import insert
+
+from services.orders.pricing import admin as pricing
+from services.orders.pricing.calculator import require_chargeable
+from services.orders.pricing.quote import PriceRulesCache
+from services.orders.problems import RehearsalNeedsSandbox
+from services.orders.providers.provider import Provider
+from services.orders.tables import audit_log, background_share
+from services.orders.tickets import show
+from shared.audit_log import Actor, of_event
+from shared.contracts.admin.prices import EventFileApplied
+from shared.contracts.event_file import CheckoutPart, EventFile, PricePart
+from shared.postgres.engine import AsyncConnection, AsyncEngine, snapshot, transaction
+from shared.runtime.logging import get_logger
+
+log = get_logger("onsale.orders")
+SANDBOX = "sandbox"
+
+
+async def change_background_share(
+    db: AsyncEngine, event_id: str, percent: float, *, actor: str, reason: str | None, rules: PriceRulesCache
+) -> bool:
+    """Changes the share and writes it to the audit log; other processes see it within a second. False if it is the
+    same already.
+    """
+    async with db.begin() as connection:
+        changed = await _write_share(connection, event_id, percent, actor=actor, action="background", reason=reason)
+    rules.invalidate(event_id)
+    return changed
+
+
+async def _apply_share(connection: AsyncConnection, file: EventFile, *, actor: str, reason: str | None) -> bool:
+    """Applies the event file's part in the caller's transaction; without one a share set by hand stays. Whether
+    anything changed.
+    """
+    if file.checkout is None:
+        return False
+    percent = file.checkout.background_percent
+    return await _write_share(connection, file.event_id, percent, actor=actor, action="apply", reason=reason)
+
+
+async def _stored_percent(connection: AsyncConnection, event_id: str) -> float | None:
+    """The event's share; None if nobody set one."""
+    query = select(background_share.c.background_percent).where(background_share.c.event_id == event_id)
+    percent: float | None = await connection.scalar(query)
+    return percent
+
+
+async def _write_share(
+    connection: AsyncConnection, event_id: str, percent: float, *, actor: str, action: str, reason: str | None
+) -> bool:
+    await connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("share " + event_id, 0))))
+    before = await _stored_percent(connection, event_id)
+    if before == percent:
+        return False
+    statement = insert(background_share).values(event_id=event_id, background_percent=percent)
+    await connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=[background_share.c.event_id],
+            set_={"background_percent": percent, "changed_at": func.now()},
+        )
+    )
+    await audit_log.write(
+        connection, action, Actor(actor, reason), subject=of_event(event_id),
+        before=None if before is None else {"background_percent": before}, after={"background_percent": percent},
+    )  # fmt: skip
+    return True
+
+
+async def apply_event_file(
+    db: AsyncEngine, file: EventFile, *, actor: str, reason: str | None, dry_run: bool, rules: PriceRulesCache,
+    providers: Mapping[str, Provider],
+) -> EventFileApplied:  # fmt: skip
+    """With `dry_run` everything is checked and nothing is changed. Raises `RehearsalNeedsSandbox`, and `InvalidRequest`
+    for amounts that cannot be charged.
+    """
+    if file.rehearsal and set(providers) != {SANDBOX}:
+        raise RehearsalNeedsSandbox(f"Payments go to {', '.join(providers)}: a rehearsal could move real money.")
+    require_chargeable(file, providers)
+    async with transaction(db, dry_run=dry_run) as connection:
+        changes = [
+            await show.apply(connection, file, actor=actor),
+            await pricing.apply(connection, file, actor=actor, reason=reason),
+            await _apply_share(connection, file, actor=actor, reason=reason),
+        ]
+    changed = any(changes)
+    if not dry_run:
+        rules.invalidate(file.event_id)
+        log.info("event.applied", event_id=file.event_id, by=actor, changed=changed)
+    return EventFileApplied(
+        event_id=file.event_id, changed=changed, fees=len(file.fees), taxes=len(file.taxes), dry_run=dry_run
+    )
+
+
+async def read_event_file(db: AsyncEngine, event_id: str) -> PricePart:
+    """Orders' part of the event file as it stands: applying it changes nothing. Raises `UnknownEvent`."""
+    async with snapshot(db) as connection:
+        rules = await pricing.stored_rules(connection, event_id)
+        percent = await _stored_percent(connection, event_id)
+    checkout = None if percent is None else CheckoutPart(background_percent=percent)
+    return PricePart(fees=rules.fees, taxes=rules.taxes, checkout=checkout)
