@@ -40,6 +40,7 @@ async def waits_for_the_fan(shop: Shop) -> str:
     """An order of this process that waits for its fan at the provider, and is known as it was written."""
     reference = await shop.order(method="redirect")
     await wait_until(lambda: shop.attempt_is(reference, "requires_action"))
+    await wait_until(lambda: not shop.state.worker.in_work())
     await wait_until(lambda: shop.state.worker.known(reference) is not None)
     return reference
 
@@ -82,9 +83,10 @@ async def test_what_was_asked_of_an_order_is_seen_in_its_next_poll(
         reference = await waits_for_the_fan(owner)
         address = f"{uuid.uuid4().hex}@example.org"
         body = {"email": address, "check_spelling": False}
-        assert (await asked.http.post(f"/orders/{reference}/email", json=body, headers=pass_header())).is_success
-        if asked is owner:
-            assert (await owner.view(reference))["customer"]["email"] == address
+        with owner.busy_workers():  # until somebody works on it again it is not read anew
+            assert (await asked.http.post(f"/orders/{reference}/email", json=body, headers=pass_header())).is_success
+            if asked is owner:
+                assert (await owner.view(reference))["customer"]["email"] == address
 
         async def shows(reference: str = reference, address: str = address) -> bool:
             return bool((await owner.view(reference))["customer"]["email"] == address)
@@ -108,6 +110,19 @@ async def test_a_process_that_is_silent_or_deaf_asks_the_database(
             assert worker.known(reference) is None
             assert (await shop.view(reference))["status"] == "pending"
             assert reads == [reference]
+
+
+async def test_what_was_known_while_a_process_was_deaf_is_forgotten_once_it_hears(processes: OrdersProcesses) -> None:
+    """Somebody may have asked something of it meanwhile."""
+    shop = await processes.open(provider_sync_interval_s=SYNC_S)
+    worker = shop.state.worker
+    await wait_until(lambda: worker._hears)
+    reference = await waits_for_the_fan(shop)
+    again = asyncio.create_task(worker.listen())
+    await wait_until(lambda: worker.known(reference) is None, timeout_s=SYNC_S / 4)
+    assert worker._hears
+    again.cancel()
+    await asyncio.gather(again, return_exceptions=True)
 
 
 async def test_an_answer_that_was_read_before_a_request_is_not_kept_after_it(

@@ -48,8 +48,8 @@ async def refund_outside(manual: ManualShop, charge_id: str) -> None:
     manual.outgoing_webhooks.webhooks.clear()
 
 
-async def dispute_outside(manual: ManualShop, charge_id: str) -> None:
-    assert (await manual.sandbox.post(f"/charges/{charge_id}/dispute", json={"status": "open"})).is_success
+async def dispute_outside(manual: ManualShop, charge_id: str, status: str = "open") -> None:
+    assert (await manual.sandbox.post(f"/charges/{charge_id}/dispute", json={"status": status})).is_success
     manual.outgoing_webhooks.webhooks.clear()
 
 
@@ -96,6 +96,20 @@ async def test_what_a_lost_webhook_told_nobody_is_found_in_any_page(
     await manual.travel(AFTER_A_MINUTE_S)
     assert await manual.compare() == [], "it is known now"
     assert await manual.violated_invariants() == {}
+
+
+async def test_a_lost_dispute_that_no_webhook_told_of_is_found(manual: ManualShop) -> None:
+    """No money moves then: it was withdrawn when the dispute began."""
+    reference, charge_id = await bought(manual)
+    await dispute_outside(manual, charge_id)
+    await manual.travel(AFTER_A_MINUTE_S)
+    assert await manual.compare() == [reference]
+    await manual.work()
+    await dispute_outside(manual, charge_id, "lost")
+    await manual.travel(AFTER_AN_HOUR_S)
+    assert await manual.compare() == [reference]
+    await manual.work()
+    assert (await row(manual, reference)).dispute == "lost"
 
 
 async def test_money_of_an_order_that_nobody_noticed_is_found(manual: ManualShop) -> None:

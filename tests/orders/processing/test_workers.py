@@ -21,7 +21,6 @@ from services.orders.tuning import Tuning
 from services.orders.worker import worker as worker_module
 from services.orders.worker.worker import LISTENER, OrderProcessor, Result, Worker
 from shared.errors.problems import Overloaded
-from shared.http.outgoing import ExternalResponse, NotReached
 from shared.process import load as load_module
 from shared.process.load import WITHIN_S, Load, PurchaseWork
 from shared.runtime.clock import Clocks
@@ -46,11 +45,13 @@ WHERE datname = current_database() AND application_name = :name AND query LIKE '
 
 @dataclass
 class Runs:
-    """Stands for the processing of orders. `begun` are the runs that began, each with the order it was given; they end
-    when `go_on` is set, with the next of `results`.
+    """Stands for the processing of orders. `begun` are the runs that began, each with the order it was given, and
+    `claims` what each may write; they end when `go_on` is set, with the next of `results`, and are `ended` then.
     """
 
     begun: list[tuple[str, Order | None]] = field(default_factory=list)
+    claims: list[Ownership] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
     results: list[Result | Exception] = field(default_factory=list)
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -60,7 +61,9 @@ class Runs:
 
     async def process(self, claim: OpenOrder, fresh: Order | None = None) -> Result:
         self.begun.append((claim.reference, fresh))
+        self.claims.append(claim)
         await self.go_on.wait()
+        self.ended.append(claim.reference)
         result = self.results.pop(0) if self.results else Result(None)
         if isinstance(result, Exception):
             raise result
@@ -223,38 +226,6 @@ async def test_an_update_of_an_order_that_was_asked_for_something_since_is_refus
     assert (await servers.order("A1")).status == "cancelled"
 
 
-async def test_nothing_is_sent_to_a_provider_without_a_fresh_heartbeat(servers: Servers) -> None:
-    now_s, sent = [100.0], list[str]()
-
-    class Client:
-        async def request(self, method: str, url: str, **_: Any) -> ExternalResponse:
-            sent.append(url)
-            return ExternalResponse(200, {}, b"")
-
-    heartbeat = Heartbeat(TAKEOVER_S, lambda: now_s[0])
-    provider = ProviderClient(cast(Any, Client()), Load("orders").purchases, heartbeat)
-    for after_s, beats, is_sent in ((0, False, False), (0, True, True), (2.4, False, True), (0.2, False, False)):
-        now_s[0] += after_s
-        if beats:
-            heartbeat.record(heartbeat.begin())
-        begun, before = heartbeat.is_fresh, len(sent)
-        if not is_sent:
-            with pytest.raises(NotReached):
-                await provider.request("POST", "/charges", headers={}, timeout_s=1)
-        else:
-            await provider.request("POST", "/charges", headers={}, timeout_s=1)
-        assert (begun, len(sent) - before) == (is_sent, int(is_sent))
-
-
-async def test_a_beat_counts_from_before_it_was_sent() -> None:
-    now_s = [0.0]
-    heartbeat = Heartbeat(TAKEOVER_S, lambda: now_s[0])
-    begun_s = heartbeat.begin()
-    now_s[0] += 3
-    heartbeat.record(begun_s)
-    assert not heartbeat.is_fresh
-
-
 async def test_an_order_that_is_begun_after_a_silence_is_read_first(servers: Servers) -> None:
     """It may be another process' by then. A process that rests says that it is alive before it acts."""
     one = await servers.open(workers=0)
@@ -271,6 +242,18 @@ async def test_an_order_that_is_begun_after_a_silence_is_read_first(servers: Ser
     one.worker.add(fresh)
     await wait_until(lambda: len(one.runs.begun) == 2)
     assert one.runs.begun == [("A1", None), ("A2", fresh)]
+
+
+async def test_an_order_that_is_ours_again_is_processed_as_we_own_it_now(servers: Servers) -> None:
+    """It was another process' meanwhile: what a run of before writes is refused."""
+    one = await servers.open(workers=0)
+    one.worker.wake(opened("A1"))
+    one.worker.wake(opened("A1")._replace(epoch=2))
+    one.runs.go_on.set()
+    one.worker._workers_max = 1
+    one.worker.begin_due()
+    await wait_until(lambda: not one.held)
+    assert [(claim.reference, claim.epoch) for claim in one.runs.claims] == [("A1", 2)]
 
 
 async def test_an_order_asked_for_something_while_it_is_in_work_is_processed_again(servers: Servers) -> None:
@@ -372,7 +355,7 @@ async def test_a_process_that_stops_finishes_what_is_in_work_and_leaves_the_rest
     assert (other.held, closing.done()) == (set(), False)
     one.runs.go_on.set()
     await closing
-    assert one.runs.references == ["A1"], "no other begins"
+    assert one.runs.references == one.runs.ended == ["A1"], "it is not broken off, and no other begins"
     assert {owner for owner, _ in (await servers.owners()).values()} == {""}
     await other.worker.sweep()
     assert other.held == {"A1", "A2"}

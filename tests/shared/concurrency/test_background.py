@@ -121,23 +121,26 @@ async def test_a_loop_in_a_pause_is_woken_by_what_its_service_writes(
         assert (runs.count > count) is (service != "orders")
 
 
-async def test_what_is_written_while_a_loop_looks_is_not_missed() -> None:
-    looks, go_on = asyncio.Event(), asyncio.Event()
-    count = 0
+async def test_what_is_written_while_a_loop_looks_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, go_on, pause_begins_woken = asyncio.Event(), asyncio.Event(), list[bool]()
 
     async def look() -> Quiet:
-        nonlocal count
-        count += 1
         looks.set()
         await go_on.wait()
         return Quiet(3600.0)
 
+    async def is_woken(woken: asyncio.Event, _: float) -> bool:
+        pause_begins_woken.append(woken.is_set())
+        return await woken.wait()
+
+    monkeypatch.setattr(background, "_is_woken", is_woken)
     async with Loops("queue") as loops:
         loops.every(1.0, look, name="test")
         await looks.wait()
         wake("queue")
         go_on.set()
-        await wait_until(lambda: count == 2, timeout_s=2.5)
+        await wait_until(lambda: pause_begins_woken)
+    assert pause_begins_woken == [True]
 
 
 async def test_a_loop_that_is_woken_again_and_again_runs_at_its_own_pace() -> None:
