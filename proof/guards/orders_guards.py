@@ -526,7 +526,7 @@ MESSAGES = (
     ),
     Guard(
         "Reminders leave half of the day to one's own mails",
-        f"{ORDERS}/mail/dispatcher.py", 'self.per_day if budget == "own" else self.per_day // 2', "self.per_day",
+        f"{ORDERS}/mail/dispatcher.py", '(1 if budget == "own" else 2)', "1",
         "test_the_count_is_exact_among_processes",
     ),
     Guard(

@@ -18,7 +18,7 @@ from services.orders.checks import own_checks
 from services.orders.mail import reminders, smtp
 from services.orders.mail.addresses import check_address
 from services.orders.mail.compose import MailComposer
-from services.orders.mail.dispatcher import MailDispatcher, RecipientLimits
+from services.orders.mail.dispatcher import MailDispatcher
 from services.orders.mail.smtp import MailServer
 from services.orders.mail_settings import server_of
 from services.orders.pricing.quote import PriceRulesCache, Quoter
@@ -116,8 +116,7 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
     ]
     if state.mail_server is not None:
         composer = MailComposer(store, state.inventory, state.pdf_renderer, settings)
-        limits = RecipientLimits(db, settings.customer_keys, tuning.mails_per_address)
-        mail = MailDispatcher(db, composer, settings, tuning, state.mail_server.session, limits)
+        mail = MailDispatcher(db, composer, settings, tuning, state.mail_server)
         consents = partial(reminders.import_consents, db, state.inventory, settings)
         every += [
             ("orders.mail_server", smtp.REFRESH_S, state.mail_server.refresh),

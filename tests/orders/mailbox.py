@@ -13,7 +13,7 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 from sqlalchemy import select
 
 from services.orders.mail.compose import MailComposer
-from services.orders.mail.dispatcher import MailDispatcher, RecipientLimits
+from services.orders.mail.dispatcher import MailDispatcher
 from services.orders.mail.smtp import MailServer
 from services.orders.mail_settings import server_of
 from services.orders.tables import mail
@@ -104,8 +104,7 @@ def mail_dispatcher(shop: Shop, url: str | None = None) -> MailDispatcher:
         MailComposer(state.store, state.inventory, state.pdf_renderer, state.settings),
         state.settings,
         state.tuning,
-        server.session,
-        RecipientLimits(state.db, state.settings.customer_keys, state.tuning.mails_per_address),
+        server,
     )
 
 

@@ -17,7 +17,6 @@ from services.orders.reports.settlement import list_charges
 from services.orders.state import OrdersState
 from services.orders.tables import audit_log
 from services.orders.tickets.show import printed_texts
-from services.orders.tickets.tickets import TicketSigner
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.order_reports import ChargePage, OrdersFlow, OrdersHistory, ScannerTickets
 from shared.contracts.admin.orders import InvariantReport
@@ -157,7 +156,7 @@ async def export_tickets_json(
     event_id: EventIdPath, state: OrdersState, operator: AnOperator, status: TicketStatus = None
 ) -> StreamingResponse:
     """It has the secrets of rotating codes: keep it on scanners only."""
-    parts = exports.tickets_json(state.db, TicketSigner(state.settings), event_id, status)
+    parts = exports.tickets_json(state.db, state.settings, event_id, status)
     return StreamingResponse(parts, media_type="application/json", headers={"cache-control": "no-store"})
 
 
@@ -171,7 +170,7 @@ async def export_tickets_json(
 async def export_tickets_csv(
     event_id: EventIdPath, state: OrdersState, operator: AnOperator, status: TicketStatus = None
 ) -> StreamingResponse:
-    parts = exports.tickets_csv(state.db, TicketSigner(state.settings), event_id, status)
+    parts = exports.tickets_csv(state.db, state.settings, event_id, status)
     return csv_download(parts, f"tickets-{event_id}.csv")
 
 

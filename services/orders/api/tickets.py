@@ -12,7 +12,7 @@ from services.orders.problems import NoReceipt, NoTickets, UnknownOrder, Unknown
 from services.orders.state import State
 from services.orders.tickets.pdf import Receipt, TicketPage, content_hash, receipt_content, ticket_pages
 from services.orders.tickets.show import ShowInfo, read_show
-from services.orders.tickets.tickets import TicketSigner, qr_svg, tickets_of
+from services.orders.tickets.tickets import qr_svg, ticket_code, tickets_of
 from shared.errors.problems import NoCredential, NotFound
 from shared.runtime.clock import now_ms, rfc3339, to_datetime
 from shared.web.answers import JSON, NO_STORE, Answer, compressed, fields_of
@@ -31,11 +31,10 @@ async def list_tickets(request: Request) -> Answer:
     state: State = request.state
     order = await read_own_order(request)
     show, text = await read_show(state.store.db, order.event_id), words(order.language)
-    signer = TicketSigner(state.settings)
     found = TicketsAnswer(
         reference=order.reference,
         event=ShowAnswer(event_id=show.event_id, name=show.name, venue=show.venue, when=show.when(text)),
-        window_s=signer.window_s,
+        window_s=state.settings.ticket_window_s,
         tickets=[
             TicketAnswer(
                 ticket_id=one.ticket_id,
@@ -44,7 +43,7 @@ async def list_tickets(request: Request) -> Answer:
                 place=show.place(one.section_id, one.seat_id, text),
                 status="valid" if one.is_valid else "void",
                 void_at=rfc3339(one.void_at_ms) if one.void_at_ms else None,
-                code=signer.code(order, one) if one.is_valid else None,
+                code=ticket_code(state.settings, order, one) if one.is_valid else None,
             )
             for one in tickets_of(order)
         ],
@@ -52,19 +51,19 @@ async def list_tickets(request: Request) -> Answer:
     return compressed(request.fields, Answer(200, found.model_dump_json().encode(), (JSON, NO_STORE)))
 
 
-async def ticket_code(request: Request) -> Answer:
+async def ticket_picture(request: Request) -> Answer:
     order = await read_own_order(request)
     one = next((one for one in tickets_of(order) if one.ticket_id == request.path["ticket_id"] and one.is_valid), None)
     if one is None:
         raise UnknownTicket
-    code = TicketSigner(request.state.settings).code(order, one)
+    code = ticket_code(request.state.settings, order, one)
     return compressed(request.fields, Answer(200, qr_svg(code), fields_of({"content-type": SVG, **PRIVATE})))
 
 
 async def tickets_pdf(request: Request) -> Answer:
     state: State = request.state
     order = await read_own_order(request)
-    pages = ticket_pages(order, await read_show(state.store.db, order.event_id), TicketSigner(state.settings))
+    pages = ticket_pages(order, await read_show(state.store.db, order.event_id), state.settings)
     if not pages:
         raise NoTickets
     return await _pdf(request, pages, draw=state.pdf_renderer.tickets, name="tickets")
@@ -144,7 +143,7 @@ FAST_ROUTES = [
         answers={200: ("The tickets", TicketsAnswer)},
     ),
     _route(
-        "GET", f"{ORDER}/tickets/{{ticket_id}}.svg", ticket_code, summary="Get a ticket's code as SVG",
+        "GET", f"{ORDER}/tickets/{{ticket_id}}.svg", ticket_picture, summary="Get a ticket's code as SVG",
         answers={200: ("The code", SVG)},
     ),
     _route(

@@ -27,7 +27,6 @@ from services.orders.tickets import show as tickets_show
 from services.orders.tickets.bill import NO_BILL, Bill, WrittenRow, order_bill
 from services.orders.tickets.pdf import PdfRenderer
 from services.orders.tickets.show import ShowInfo
-from services.orders.tickets.tickets import TicketSigner
 from shared.runtime.clock import now_ms, to_datetime
 from shared.security.tokens import sign_order_token
 from shared.words.words import DEFAULT_LANGUAGE, ISOLATES, Words, words
@@ -235,10 +234,9 @@ class MailComposer:
         )  # fmt: skip
 
     async def _attachment(self, order: Order, show: ShowInfo) -> tuple[str, bytes] | None:
-        signer = TicketSigner(self.settings)
-        if not self.settings.mail_tickets or signer.window_s:
+        if not self.settings.mail_tickets or self.settings.ticket_window_s:
             return None
-        pages = pdf.ticket_pages(order, show, signer)
+        pages = pdf.ticket_pages(order, show, self.settings)
         return (f"tickets-{order.reference}.pdf", await self.printer.tickets(pages)) if pages else None
 
     async def _hold_email(self, pending: PendingMail, show: ShowInfo) -> EmailContent:

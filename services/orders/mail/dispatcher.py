@@ -7,8 +7,7 @@ whose content is no longer true is not sent. The order of a mail that was given 
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from email.message import EmailMessage
@@ -19,6 +18,7 @@ import aiosmtplib
 from sqlalchemy import delete, func, select, tuple_, update
 
 from services.orders.mail.compose import Budget, MailComposer, Obsolete, PendingMail, TooEarly
+from services.orders.mail.smtp import MailServer
 from services.orders.mail_settings import InvalidMailbox, needs_smtputf8, parse_sender
 from services.orders.metrics import MAILS
 from services.orders.settings import Settings
@@ -32,7 +32,7 @@ from shared.errors.problems import Problem
 from shared.postgres.engine import AsyncEngine, statement
 from shared.rules.addresses import inbox_of, normalize_email
 from shared.runtime.logging import get_logger
-from shared.security.tokens import Keyring, b64
+from shared.security.tokens import b64
 
 log = get_logger("onsale.orders.mail")
 _LEASE, _TAKE = statement(__package__, "lease_mails"), statement(__package__, "take_mail")
@@ -41,47 +41,25 @@ RETRY_MAX_S, ABANDON_AFTER_S = 4 * 3600, 86_400
 FORGET_AFTER_S, FORGET_ROWS, COUNTS_KEPT_DAYS = 30 * 86_400, 5_000, 2
 ERROR_MAX_CHARS = 300
 QUIET_S = 5.0  # how late a mail may be that waits for its time
-Connect = Callable[[], AbstractAsyncContextManager[aiosmtplib.SMTP]]
 Ready = tuple[PendingMail, EmailMessage]
 Taken = tuple[str, date]  # one mail of a recipient's day
 
 
 @dataclass(frozen=True, slots=True)
-class RecipientLimits:
-    """At most `per_day` unpaid mails to one inbox a day (UTC), over all kinds and processes: anybody can type anybody's
-    address. Reminders and links sent again may use half of that, so that they never hold back the mails of somebody's
-    own order. A mail about a payment or a refund is neither counted nor held back. A mail is counted before it is sent;
-    it is uncounted if the server rejected it. Counted is a hash of the inbox, and forgotten after two days.
-    """
-
-    db: AsyncEngine
-    keys: Keyring
-    per_day: int
-
-    async def take(self, address: str, budget: Budget) -> Taken | None:
-        """Counts a mail to this address; None if its inbox got as many as it may today."""
-        recipient = b64(self.keys.mac("recipient", inbox_of(normalize_email(address))))
-        mails_max = self.per_day if budget == "own" else self.per_day // 2
-        async with self.db.begin() as connection:
-            day = await connection.scalar(_TAKE, {"recipient": recipient, "mails_max": mails_max})
-        return (recipient, day) if day is not None else None
-
-    async def give_back(self, taken: Taken) -> None:
-        mine = tuple_(mail_recipient.c.recipient, mail_recipient.c.day) == taken
-        async with self.db.begin() as connection:
-            await connection.execute(update(mail_recipient).where(mine).values(mails=mail_recipient.c.mails - 1))
-
-
-@dataclass(frozen=True, slots=True)
 class MailDispatcher:
-    """The sending of one process: `run_once` is called once a second and sends at most its part of `mails_per_s`."""
+    """The sending of one process: `run_once` is called once a second and sends at most its part of `mails_per_s`.
+
+    An inbox gets a limited number of unpaid mails a day (UTC), over all kinds and processes: anybody can type anybody's
+    address. Reminders and links sent again may use half of it, so that they never hold back the mails of somebody's own
+    order. A mail about a payment or a refund is neither counted nor held back. A mail is counted before it is sent; it
+    is uncounted if the server rejected it. Counted is a hash of the inbox, and forgotten after two days.
+    """
 
     db: AsyncEngine
     composer: MailComposer
     settings: Settings
     tuning: Tuning
-    connect: Connect
-    limits: RecipientLimits
+    server: MailServer
 
     async def run_once(self) -> Quiet | None:
         """Composes and sends the mails that are due now."""
@@ -119,7 +97,7 @@ class MailDispatcher:
         while left:
             opened = False
             try:
-                async with self.connect() as client:
+                async with self.server.session() as client:
                     opened = True
                     while left:
                         if time.monotonic() > stop_at:
@@ -140,10 +118,10 @@ class MailDispatcher:
             await self._update(one, due_at=func.now())  # its buyer corrected it meanwhile
         elif (budget := one.counts_as) is None:
             await self._hand_over(client, one, message, utf8=utf8)
-        elif (taken := await self.limits.take(one.address, budget)) is None:
+        elif (taken := await self.take(one.address, budget)) is None:
             await self._abandon(one, "the address got its mails of today", outcome="suppressed")
         elif not await self._hand_over(client, one, message, utf8=utf8):
-            await self.limits.give_back(taken)
+            await self.give_back(taken)
 
     async def _hand_over(self, client: aiosmtplib.SMTP, one: PendingMail, message: EmailMessage, *, utf8: bool) -> bool:
         """Whether the server accepted the mail. Raises when the session is lost: then it may have."""
@@ -167,6 +145,19 @@ class MailDispatcher:
             MAILS.labels(one.kind, "sent").inc()
             return True
         return False
+
+    async def take(self, address: str, budget: Budget) -> Taken | None:
+        """Counts a mail to this address; None if its inbox got as many as it may today."""
+        recipient = b64(self.settings.customer_keys.mac("recipient", inbox_of(normalize_email(address))))
+        mails_max = self.tuning.mails_per_address // (1 if budget == "own" else 2)
+        async with self.db.begin() as connection:
+            day = await connection.scalar(_TAKE, {"recipient": recipient, "mails_max": mails_max})
+        return (recipient, day) if day is not None else None
+
+    async def give_back(self, taken: Taken) -> None:
+        mine = tuple_(mail_recipient.c.recipient, mail_recipient.c.day) == taken
+        async with self.db.begin() as connection:
+            await connection.execute(update(mail_recipient).where(mine).values(mails=mail_recipient.c.mails - 1))
 
     async def _retry(self, one: PendingMail, failed: Exception) -> None:
         if one.age_s > ABANDON_AFTER_S:

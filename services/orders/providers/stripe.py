@@ -112,8 +112,12 @@ class Stripe:
         call = self._api.payment_intents.create_async(params, {"idempotency_key": charge.key})
         try:
             return charge_of(await self._call("create", call))
-        except Declined as declined:
-            return replace(charge_of(declined.intent), reason=str(declined))
+        except ProviderRejected as declined:
+            failed = declined.__cause__
+            error = failed.error.to_dict() if isinstance(failed, CardError) and failed.error else {}
+            if not error.get("payment_intent"):
+                raise
+            return replace(charge_of(error["payment_intent"]), reason=str(declined))
 
     async def _open_hosted_page(self, charge: ChargeRequest) -> ProviderCharge:
         if charge.return_url is None:
@@ -290,14 +294,6 @@ def _is_hosted_page(charge_ref: str) -> bool:
 # -- Stripe's answers, as the protocol has them ------------------------------------------------------------------------
 
 
-class Declined(ProviderRejected):
-    """The card was declined; `intent` is the failed payment."""
-
-    def __init__(self, code: str, intent: Answer) -> None:
-        super().__init__(code)
-        self.intent = intent
-
-
 def provider_error(failed: StripeError) -> Exception:
     """The protocol's error. A conflict (409) means that the first call with this key is still running; a key that was
     used with other parameters (the event was renamed since), that its call has to be looked up.
@@ -313,12 +309,10 @@ def provider_error(failed: StripeError) -> Exception:
         case AuthenticationError() | PermissionError():
             log.error("stripe.credentials_refused")
             return NotSent("credentials-refused")
-        case CardError():
-            return Declined(code, error["payment_intent"]) if error.get("payment_intent") else ProviderRejected(code)
+        case CardError() | InvalidRequestError():
+            return ProviderRejected(code)
         case IdempotencyError():
             return OutcomeUnknown(code)
-        case InvalidRequestError():
-            return ProviderRejected(code)
         case APIError(http_status=409):
             return ProviderTimeout("in progress")
         case _:

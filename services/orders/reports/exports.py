@@ -11,7 +11,8 @@ from typing import Any
 import orjson
 from sqlalchemy import Row
 
-from services.orders.tickets.tickets import ORDER_PREFIX_CHARS, TicketSigner
+from services.orders.settings import Settings
+from services.orders.tickets.tickets import ORDER_PREFIX_CHARS, ticket_secret
 from shared.contracts.admin.order_reports import ScannerTicket
 from shared.postgres.engine import AsyncEngine, statement
 from shared.report.csv_export import csv_head, csv_lines
@@ -33,23 +34,21 @@ async def orders_csv(db: AsyncEngine, event_id: str) -> AsyncIterator[bytes]:
         head = False
 
 
-async def tickets_json(
-    db: AsyncEngine, signer: TicketSigner, event_id: str, status: str | None
-) -> AsyncIterator[bytes]:
+async def tickets_json(db: AsyncEngine, settings: Settings, event_id: str, status: str | None) -> AsyncIterator[bytes]:
     """The parts of one `ScannerTickets` as JSON; `status` is `valid`, `void` or none for all."""
-    head = {"event_id": event_id, "as_of": rfc3339(now_ms()), "window_s": signer.window_s}
+    head = {"event_id": event_id, "as_of": rfc3339(now_ms()), "window_s": settings.ticket_window_s}
     yield orjson.dumps(head)[:-1] + b',"tickets":['
     separator = b""
-    async for page in _ticket_pages(db, signer, event_id, status):
+    async for page in _ticket_pages(db, settings, event_id, status):
         yield separator + orjson.dumps(page)[1:-1]
         separator = b","
     yield b"]}"
 
 
-async def tickets_csv(db: AsyncEngine, signer: TicketSigner, event_id: str, status: str | None) -> AsyncIterator[bytes]:
+async def tickets_csv(db: AsyncEngine, settings: Settings, event_id: str, status: str | None) -> AsyncIterator[bytes]:
     """The same as CSV, one line a ticket."""
     yield csv_head(TICKET_COLUMNS)
-    async for page in _ticket_pages(db, signer, event_id, status):
+    async for page in _ticket_pages(db, settings, event_id, status):
         yield csv_lines([each[column] for column in TICKET_COLUMNS] for each in page)
 
 
@@ -66,14 +65,14 @@ async def _pages(db: AsyncEngine, query: Any, event_id: str) -> AsyncIterator[tu
 
 
 async def _ticket_pages(
-    db: AsyncEngine, signer: TicketSigner, event_id: str, status: str | None
+    db: AsyncEngine, settings: Settings, event_id: str, status: str | None
 ) -> AsyncIterator[list[dict[str, Any]]]:
     async for _, orders in _pages(db, _ISSUED, event_id):
-        if page := [ticket for order in orders for ticket in _tickets(order, signer, status)]:
+        if page := [ticket for order in orders for ticket in _tickets(order, settings, status)]:
             yield page
 
 
-def _tickets(order: Row[Any], signer: TicketSigner, status: str | None) -> Iterator[dict[str, Any]]:
+def _tickets(order: Row[Any], settings: Settings, status: str | None) -> Iterator[dict[str, Any]]:
     """The fields of each `ScannerTicket`; a dict, because an event has up to a million of them."""
     issued_at = rfc3339(from_datetime(order.fulfilled_at))
     for line in order.lines:
@@ -85,5 +84,5 @@ def _tickets(order: Row[Any], signer: TicketSigner, status: str | None) -> Itera
                     "order": order.reference[:ORDER_PREFIX_CHARS], "status": "void" if void_at_ms else "valid",
                     "issued_at": issued_at, "void_at": rfc3339(void_at_ms) if void_at_ms else None,
                     "void_reason": ticket.get("void_reason"),
-                    "secret": b64(signer.secret(ticket["id"])) if signer.window_s else None,
+                    "secret": b64(ticket_secret(settings, ticket["id"])) if settings.ticket_window_s else None,
                 }  # fmt: skip

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import segno
 from reportlab.lib.pagesizes import A4, A6
@@ -19,10 +19,11 @@ from reportlab.lib.units import mm
 from reportlab.pdfgen.canvas import Canvas
 
 from services.orders.model.order import Order
+from services.orders.settings import Settings
 from services.orders.tickets.bill import day_of, order_bill
 from services.orders.tickets.lettering import Letters, register_custom_font, unprintable
 from services.orders.tickets.show import ShowInfo
-from services.orders.tickets.tickets import TicketSigner, tickets_of
+from services.orders.tickets.tickets import ticket_code, tickets_of
 from shared.concurrency.coalescing import SingleFlight
 from shared.errors.problems import Overloaded
 from shared.words.words import words
@@ -81,15 +82,15 @@ class PdfRenderer:
         assert 0 < len(pages) <= PAGES_MAX
         text = words(pages[0].language)
         draws = [partial(self._draw_ticket, page) for page in pages]
-        document = partial(_document, A6, text.language, text("stock_title"), draws)
-        return await self._drawn(content_hash(pages), document)
+        return await self._drawn(content_hash(pages), A6, text.language, text("stock_title"), draws)
 
     async def receipt(self, receipt: Receipt) -> bytes:
         assert len(receipt.rows) <= PAGES_MAX
         text = words(receipt.language)
         title = text("paper_receipt", reference=receipt.reference)
-        document = partial(_document, A4, text.language, title, [partial(self._draw_receipt, receipt)])
-        return await self._drawn(content_hash(receipt), document)
+        return await self._drawn(
+            content_hash(receipt), A4, text.language, title, [partial(self._draw_receipt, receipt)]
+        )
 
     async def unprintable(self, texts: Sequence[str]) -> str:
         """The characters of these texts that papers cannot show."""
@@ -98,10 +99,10 @@ class PdfRenderer:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    async def _drawn(self, key: str, draw: Callable[[], bytes]) -> bytes:
+    async def _drawn(self, key: str, *document: Any) -> bytes:
         """The document with this hash: from a drawing in progress, or drawn now."""
         try:
-            return await self._drawings.run(key, partial(self._in_thread, draw))
+            return await self._drawings.run(key, partial(self._in_thread, partial(_document, *document)))
         except Overloaded as full:
             raise Overloaded(
                 "Too many PDFs are being drawn. Try again, or use the order page.", retry_after_s=3
@@ -172,14 +173,14 @@ def _draw_qr(canvas: Canvas, code: str, x: float, y: float, size: float) -> None
             canvas.rect(x + dark * module, y + size - down * module, (start - dark) * module, module, stroke=0, fill=1)
 
 
-def ticket_pages(order: Order, show: ShowInfo, signer: TicketSigner) -> list[TicketPage]:
+def ticket_pages(order: Order, show: ShowInfo, settings: Settings) -> list[TicketPage]:
     """A page for every valid ticket. Rotating codes are not printed: they would be invalid soon."""
     text = words(order.language)
     return [
         TicketPage(
             language=text.language, show=show.name, when=show.when(text), venue=show.venue,
             place=show.place(one.section_id, one.seat_id, text), reference=order.reference, ticket_id=one.ticket_id,
-            code=None if signer.window_s else signer.code(order, one),
+            code=None if settings.ticket_window_s else ticket_code(settings, order, one),
         )
         for one in tickets_of(order)
         if one.is_valid

@@ -44,31 +44,22 @@ def tickets_of(order: Order) -> list[Ticket]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class TicketSigner:
-    """Signs the codes of tickets."""
+def ticket_code(settings: Settings, order: Order, one: Ticket) -> str:
+    """The code to show: fixed, or with its rotating part of now."""
+    window_s = settings.ticket_window_s
+    fields = TicketCode(
+        event_id=order.event_id, ticket_id=one.ticket_id, section_id=one.section_id, seat_id=one.seat_id or "",
+        order=order.reference[:ORDER_PREFIX_CHARS], window_s=window_s,
+    )  # fmt: skip
+    code = sign_ticket(settings.ticket_keys, fields)
+    if not window_s:
+        return code
+    return f"{code}.{rotating_code(ticket_secret(settings, one.ticket_id), window_s, at_s=now_s())}"
 
-    settings: Settings
 
-    @property
-    def window_s(self) -> int:
-        """How many seconds a rotating code is valid; 0 if codes are fixed."""
-        return self.settings.ticket_window_s
-
-    def code(self, order: Order, one: Ticket) -> str:
-        """The code to show: fixed, or with its rotating part of now."""
-        fields = TicketCode(
-            event_id=order.event_id, ticket_id=one.ticket_id, section_id=one.section_id, seat_id=one.seat_id or "",
-            order=order.reference[:ORDER_PREFIX_CHARS], window_s=self.window_s,
-        )  # fmt: skip
-        code = sign_ticket(self.settings.ticket_keys, fields)
-        if not self.window_s:
-            return code
-        return f"{code}.{rotating_code(self.secret(one.ticket_id), self.window_s, at_s=now_s())}"
-
-    def secret(self, ticket_id: str) -> bytes:
-        """The key of this ticket's rotating code; it stays the same when signing keys change."""
-        return self.settings.order_token_keys.mac("ticket", ticket_id)
+def ticket_secret(settings: Settings, ticket_id: str) -> bytes:
+    """The key of this ticket's rotating code; it stays the same when signing keys change."""
+    return settings.order_token_keys.mac("ticket", ticket_id)
 
 
 def qr_svg(code: str) -> bytes:

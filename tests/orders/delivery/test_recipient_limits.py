@@ -5,7 +5,6 @@ import asyncio
 import pytest
 from sqlalchemy import select
 
-from services.orders.mail.dispatcher import RecipientLimits
 from services.orders.tables import mail_recipient
 from shared.security.tokens import sign_order_token
 from tests.orders.delivery.test_reminders import consented
@@ -96,7 +95,7 @@ async def test_a_rejected_mail_is_given_back_and_one_of_unknown_outcome_is_not(m
 
 @pytest.mark.parametrize(("budget", "most"), [("asked", 4), ("own", 8)])
 async def test_the_count_is_exact_among_processes(mail_shop: Shop, budget, most: int):
-    limits = [RecipientLimits(mail_shop.state.db, mail_shop.settings.customer_keys, 8) for _ in range(3)]
+    limits = [mail_dispatcher(mail_shop) for _ in range(3)]
     spellings = ["Vic.Tim@gmail.com", "victim+7@googlemail.com", "victim@GMAIL.com"]
     taken = await asyncio.gather(*(limits[n % 3].take(spellings[n % 3], budget) for n in range(30)))
     assert sum(one is not None for one in taken) == most
@@ -105,10 +104,10 @@ async def test_the_count_is_exact_among_processes(mail_shop: Shop, budget, most:
 
 
 async def test_counts_are_forgotten(mail_shop: Shop):
-    limits = RecipientLimits(mail_shop.state.db, mail_shop.settings.customer_keys, 8)
+    limits = mail_dispatcher(mail_shop)
     await limits.take(VICTIM, "own")
     await mail_shop.run("UPDATE orders.mail_recipient SET day = day - 3")
     await limits.take(VICTIM, "own")
-    await mail_dispatcher(mail_shop).forget()
+    await limits.forget()
     [row] = await mail_shop.query(_COUNTED)
     assert (row.mails, VICTIM in row.recipient) == (1, False)
