@@ -99,6 +99,19 @@ async def test_the_ceiling_falls_while_checkout_is_slow_and_rises_while_it_holds
     assert risen[-1] / risen[-2] == pytest.approx(1.1, rel=0.05), "the rest slowly"
 
 
+async def test_a_burst_after_a_quiet_time_does_not_raise_the_ceiling_for_that_time(
+    queue: Queue, control_and_tick
+) -> None:
+    await queue.open(rate_per_s=400, burst=400, max_active=100_000)
+    await control_and_tick(load=load_frame())
+    await queue.join_fans(900)
+    await queue.tick(4.5)
+    await control_and_tick(0.1, load=load_frame())
+    assert await ceiling(queue) == pytest.approx(128 * 1.6, rel=0.05), (
+        "a second's rise, although it is five since the last"
+    )
+
+
 async def test_fans_who_were_just_called_and_work_at_checkout_are_in_progress_and_no_more_are_called(
     queue: Queue, control_and_tick
 ) -> None:

@@ -1,7 +1,7 @@
 -- Moves the ceiling on purchases in progress. While checkout is slow it falls, the faster the slower checkout is, but not
--- below what checkout completed in its best second lately. While it holds fans back and checkout is not slow it rises: it doubles each
--- second up to half of what it was when checkout was last slow, and rises slowly from there (as TCP's window, RFC 5681),
--- or once checkout is half as slow. Any number of processes may run it: all of it is measured in time.
+-- below what checkout completed in its best second lately. While it holds fans back and checkout is not slow it rises: by three
+-- fifths a second up to half of what it was when checkout was last slow, and slowly from there (as TCP's window, RFC
+-- 5681), or once checkout is half as slow. Any number of processes may run it: all of it is measured in time.
 -- Answers {'ok', ceiling as a decimal}, or {'not-ready'|'stale-epoch'}.
 -- KEYS[1] room hash the room
 -- ARGV[1] epoch int the epoch the caller knows
@@ -13,6 +13,7 @@
 -- ARGV[7] slowness_now float the same for what it has in work now, before which nothing rises
 -- ARGV[8] clock_offset_ms int added to Redis' clock; 0 outside tests
 local START, LEAST, RISE, QUICK_RISE, FALL_MOST, STEP_MAX_MS, HELD_BACK_MS = 128, 32, 1.1, 1.6, 0.5, 5000, 2000
+local RISE_MAX_S = 1  -- the loop rests while nothing is to be adjusted, and then the ceiling held nobody back
 local FORGET, FORGET_SLOW = 0.98, 0.95  -- what is left of the best second each second
 local reason = check_room(ARGV[1], 'ceiling', 'ceiling_ms', 'ceiling_safe', 'ceiling_falls', 'ceiling_best',
   'held_back_ms', 'max_active')
@@ -30,8 +31,9 @@ else
   falls = '0'
   local slower = math.max(slowness, tonumber(ARGV[7]))
   if slower < 1 and now - number('held_back_ms') < HELD_BACK_MS then
-    local risen = ceiling * RISE ^ since
-    if slower < 0.5 then risen = math.min(ceiling * QUICK_RISE ^ since, math.max(safe, risen)) end
+    local for_s = math.min(since, RISE_MAX_S)
+    local risen = ceiling * RISE ^ for_s
+    if slower < 0.5 then risen = math.min(ceiling * QUICK_RISE ^ for_s, math.max(safe, risen)) end
     ceiling = math.max(ceiling, math.min(risen, number('max_active')))
   end
 end
