@@ -1,4 +1,6 @@
-"""What PostgreSQL refuses by itself, and what the audit finds: money, payments and tickets that would count twice."""
+"""The tables: as the migrations make them, what PostgreSQL refuses by itself, and what the audit finds: money, payments
+and tickets that would count twice.
+"""
 
 from typing import Any
 
@@ -7,6 +9,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from shared.postgres.migrations import current_revision_at, downgrade, drift, upgrade
+from shared.postgres.schema_version import revisions
 from tests.orders.manual_orders import ManualShop
 
 ORDER = """INSERT INTO orders."order" (reference, status, event_id, reservation_id, owner_id, key_hash, total_minor,
@@ -57,3 +61,26 @@ async def test_the_audit_finds_a_second_live_attempt_and_tickets_returned_too_of
     await manual.change_parts(twice, "attempts", lambda attempts: attempts[0].update(status="failed"))
     await manual.change_parts(returned, "lines", lambda lines: lines[0].update(returned=1))
     assert await manual.violated_invariants() == {}
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_tables_and_migrations_agree(postgres_url: str) -> None:
+    await drift(postgres_url, "orders")
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_a_downgrade_is_refused_and_changes_nothing(postgres_url: str) -> None:
+    """Going back means the backup: the version before cannot read what this one wrote."""
+    for revision in ("base", "0006"):
+        with pytest.raises(RuntimeError, match="Restore the backup"):
+            await downgrade(postgres_url, "orders", revision)
+    assert await current_revision_at(postgres_url, "orders") == revisions("orders")[-1]
+    await drift(postgres_url, "orders")
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_a_second_upgrade_changes_nothing(postgres_url: str) -> None:
+    for _ in range(2):
+        await upgrade(postgres_url, "orders")
+        assert await current_revision_at(postgres_url, "orders") == revisions("orders")[-1]
+    await drift(postgres_url, "orders")

@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
+from services.orders.steps.run import Heartbeat, ProviderClient
 from services.orders.worker import worker as worker_module
-from services.orders.worker.worker import Heartbeat, ProviderClient
 from shared.http.outgoing import ExternalResponse, NotReached
 from shared.process.load import Load
 from tests.orders.conftest import OrdersProcesses

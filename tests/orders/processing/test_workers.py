@@ -1,4 +1,4 @@
-"""OpenOrder of open orders: who wrote one works on it, events in turn; what a silent process has is taken over."""
+"""Ownership of open orders: who wrote one works on it, events in turn; what a silent process has is taken over."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -50,7 +50,7 @@ class Runs:
     """
 
     begun: list[tuple[str, Order | None]] = field(default_factory=list)
-    claims: list[Ownership] = field(default_factory=list)
+    claims: list[OpenOrder] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     results: list[Result | Exception] = field(default_factory=list)
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
@@ -251,7 +251,7 @@ async def test_an_order_that_is_ours_again_is_processed_as_we_own_it_now(servers
     one.worker.wake(opened("A1")._replace(epoch=2))
     one.runs.go_on.set()
     one.worker._workers_max = 1
-    one.worker.begin_due()
+    one.worker.begin_ready()
     await wait_until(lambda: not one.held)
     assert [(claim.reference, claim.epoch) for claim in one.runs.claims] == [("A1", 2)]
 

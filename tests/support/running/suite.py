@@ -37,7 +37,7 @@ DATABASE_BINARIES = ("ONSALE_POSTGRES_BIN", "ONSALE_REDIS_BIN")  # `make matrix`
 class RunningSuite:
     """A process of `onsale up`, with its address and its admin key. `processes`: None for a release that has one."""
 
-    def __init__(self, data_dir: Path, *options: str, processes: int | None = 1, **environ: str) -> None:
+    def __init__(self, data_dir: Path, *options: str, processes: int | str | None = 1, **environ: str) -> None:
         self.data_dir, self.port, self._admin_key = data_dir, free_port(), environ.get("ONSALE_ADMIN_KEY")
         self.url = f"http://localhost:{self.port}"
         self.opened: list[str] = []  # events of the current test
@@ -194,7 +194,7 @@ def problem(answer: httpx.Response) -> tuple[int, str]:
 
 
 @contextmanager
-def running_suite(*options: str, processes: int = 1, **environ: str) -> Iterator[RunningSuite]:
+def running_suite(*options: str, processes: int | str = 1, **environ: str) -> Iterator[RunningSuite]:
     """A ready suite in a data directory of its own; it must stop with exit code 0."""
     with tempfile.TemporaryDirectory(prefix="onsale-suite-", dir=fast_directory()) as folder:
         running = RunningSuite(Path(folder) / "data", *options, processes=processes, **environ).start()
