@@ -39,7 +39,7 @@ from shared.web.api_document import complete_openapi
 from shared.web.fast_routes import FastRoute
 from shared.web.forms import Form, Forms
 from shared.web.internal_api import InternalApi, OwnProcess
-from shared.web.listener import RouteTable, ServiceListener
+from shared.web.listener import ServiceListener, route_table
 
 log = get_logger("onsale.http")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -105,7 +105,7 @@ def create_service(
     app.middleware_stack = GZipMiddleware(inner, minimum_size=COMPRESS_MIN_BYTES, compresslevel=COMPRESS_LEVEL)
     secure = getattr(settings, "secure_cookies", False)
     app.state.listener = partial(
-        ServiceListener, app, RouteTable(fast), Forms(forms, secure_cookies=secure), service=name,
+        ServiceListener, app, route_table(fast), Forms(forms, secure_cookies=secure), service=name,
         log_requests=settings.log_requests, load=load, body_max_bytes=body_max_bytes,
     )  # fmt: skip
     return app

@@ -12,7 +12,7 @@ import itertools
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from inspect import isawaitable
@@ -54,23 +54,17 @@ _event_path = re.compile(r"/events/([A-Za-z0-9_-]{1,64})(?:/|$)")
 _PROCESS, _requests = f"{uuid.uuid4().hex[:16]}-", itertools.count(1)
 
 
-class RouteTable:
+Matched = tuple[Callable[[str], re.Match[str] | None], FastRoute]
+Routes = Mapping[tuple[str, int], Sequence[Matched]]
+
+
+def route_table(routes: Iterable[FastRoute]) -> Routes:
     """The fast routes of a service, by the method and the number of parts of their path."""
-
-    def __init__(self, routes: Iterable[FastRoute]) -> None:
-        self._routes: dict[tuple[str, int], list[tuple[Callable[[str], re.Match[str] | None], FastRoute]]] = {}
-        for route in routes:
-            for method in route.methods or ():
-                alike = self._routes.setdefault((method, route.path.count("/")), [])
-                alike.append((route.path_regex.match, route))
-
-    def find(self, method: str, path: str) -> tuple[FastRoute, dict[str, str]] | None:
-        """The route of a request and the parameters of its path."""
-        for match, route in self._routes.get((method, path.count("/")), ()):
-            matched = match(path)
-            if matched is not None:
-                return route, matched.groupdict()
-        return None
+    table: dict[tuple[str, int], list[Matched]] = {}
+    for route in routes:
+        for method in route.methods or ():
+            table.setdefault((method, route.path.count("/")), []).append((route.path_regex.match, route))
+    return table
 
 
 def _check(route: FastRoute, path: Mapping[str, str]) -> None:
@@ -85,7 +79,7 @@ class ServiceListener:
     """The ASGI app of one listener of a service: the public one, or the one inside, for the other services."""
 
     def __init__(
-        self, app: FastAPI, routes: RouteTable, forms: Forms, *, service: str, inside: bool, log_requests: bool,
+        self, app: FastAPI, routes: Routes, forms: Forms, *, service: str, inside: bool, log_requests: bool,
         load: Load | None, body_max_bytes: int,
     ) -> None:  # fmt: skip
         self._app, self._routes, self._forms, self._service, self._inside = app, routes, forms, service, inside
@@ -143,12 +137,12 @@ class ServiceListener:
             request.traced = tracing.is_traced(scope)
         if sale_log.on:
             request.picked = sale_log.picks_request(scope["path"], named=is_named)
-        found = self._routes.find(scope["method"], scope["path"])
-        if found is None:
-            return None
-        route, request.path = found
-        request.route, request.quiet = route.path, True
-        return route
+        path: str = scope["path"]
+        for match, route in self._routes.get((scope["method"], path.count("/")), ()):
+            if (found := match(path)) is not None:
+                request.route, request.path, request.quiet = route.path, found.groupdict(), True
+                return route
+        return None
 
     def call(self, request: Request, route: FastRoute | None) -> Found | Awaitable[Found]:
         """What the route's handler makes of it, or the framework."""
