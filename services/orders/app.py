@@ -95,7 +95,6 @@ def create_app(
 
 
 def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
-    """Starts the background work of this process."""
     settings, tuning, db, store = state.settings, state.tuning, state.db, state.store
     webhooks = state.webhook_dispatcher
     loops.keep(Outbox(db, event_log, "orders", database=settings.postgres_url).run, name="orders.outbox")

@@ -8,7 +8,7 @@ from services.orders.model.order import Customer
 from services.orders.model.view import order_frame, order_view
 from services.orders.pricing.calculator import all_in
 from services.orders.pricing.quote import quote_body
-from services.orders.problems import AmountNotPayable, PromoCodeNotValid, UnknownOrder
+from services.orders.problems import AmountNotPayable, PromoCodeNotValid
 from services.orders.requests.requests import refund_oversold
 from services.orders.state import State
 from services.orders.store.store import payment_statuses
@@ -52,9 +52,7 @@ async def read(state: State, question: OrdersQuestion) -> OrdersAnswer:
 async def read_own(state: State, question: ReadOwnOrder) -> OwnOrder:
     if read_order_token(state.settings.order_token_keys, question.token) != question.reference:
         raise BadCredential
-    order = await state.store.read(question.reference)
-    if order is None:
-        raise UnknownOrder
+    order = await state.order(question.reference)
     return OwnOrder(order=OrderView.model_validate(order_view(order)), providers=offered_providers(state))
 
 

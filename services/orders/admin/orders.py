@@ -18,7 +18,6 @@ from services.orders.checkout.requests import refuse_card_numbers
 from services.orders.model.order import Order
 from services.orders.model.rules import RefundSelection
 from services.orders.model.view import admin_view
-from services.orders.problems import UnknownOrder
 from services.orders.reports import exports
 from services.orders.reports.settlement import date_range, settlement
 from services.orders.requests.requests import (
@@ -31,7 +30,7 @@ from services.orders.requests.requests import (
     retry_by_hand,
     start_event_refund,
 )
-from services.orders.state import OrdersState, State
+from services.orders.state import OrdersState
 from services.orders.store import support
 from services.orders.store.store import OrderStore
 from services.orders.tables import audit_log
@@ -71,13 +70,6 @@ CommandIdQuery = Annotated[str | None, Query(pattern=COMMAND_ID)]
 SubjectQuery = Annotated[str | None, Query(alias="subject", pattern=r"^(event|order|webhook):[A-Za-z0-9_-]{1,64}$")]
 
 
-async def _read(state: State, reference: str) -> Order:
-    order = await state.store.read(reference)
-    if order is None:
-        raise UnknownOrder
-    return order
-
-
 def _actor(operator: Operator, body: Reason) -> Actor:
     """Raises `CardNumberRefused`: what an operator writes is kept in the audit log."""
     refuse_card_numbers(body)
@@ -89,8 +81,8 @@ async def _act(
     action: Callable[[OrderStore, Order, Actor], Awaitable[object]],
 ) -> AdminOrder:  # fmt: skip
     """Does this to the order and answers how it is now."""
-    await action(state.store, await _read(state, reference), actor)
-    return admin_view(await _read(state, reference))
+    await action(state.store, await state.order(reference), actor)
+    return admin_view(await state.order(reference))
 
 
 @router.get("", summary="Search orders")
@@ -112,7 +104,7 @@ async def search(
 
 @router.get("/{reference}/timeline", summary="Get the timeline of an order")
 async def get_timeline(reference: ReferencePath, state: OrdersState, operator: AnOperator) -> Timeline:
-    return await support.timeline(state.db, await _read(state, reference))
+    return await support.timeline(state.db, await state.order(reference))
 
 
 @router.post("/{reference}/refund", status_code=202, summary="Refund an order")

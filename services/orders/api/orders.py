@@ -95,9 +95,7 @@ async def accepted(state: State, reference: str, *, replayed: bool, order: Order
     """An `OrderAccepted`: the order's address, and the token that opens it for good. `order` is an order that this
     request created, as it was written; any other is read. Raises `UnknownOrder`.
     """
-    order = order or await state.store.read(reference)
-    if order is None:
-        raise UnknownOrder
+    order = order or await state.order(reference)
     view, until_ms = order_view(order), order.expires_at_ms
     token, cookie = order_key(state, reference)
     fields = [(b"location", f"/orders/{reference}".encode()), NO_STORE, cookie]
@@ -190,8 +188,7 @@ async def cancel(request: Request) -> Answer:
     order = await read_own_order(request)
     await request_cancel(state.store, order)
     await state.worker.settle(order.reference)
-    latest = await state.store.read(order.reference)
-    assert latest is not None
+    latest = await state.order(order.reference)
     return json_answer(order_view(latest), status=202 if latest.status == "pending" else 200)
 
 
@@ -215,8 +212,7 @@ async def change_email(request: Request) -> Answer:
 
 
 async def _changed(state: State, reference: str) -> Answer:
-    latest = await state.store.read(reference)
-    assert latest is not None
+    latest = await state.order(reference)
     await state.frames.publish(latest)
     return json_answer(order_view(latest))
 

@@ -75,18 +75,15 @@ def order_email(
     name, amount = single_line(show.name), text.money(amount_minor, currency)
     show_line = text.listed(name, show.when(text), single_line(show.venue))
     back, (rows, sums, taxes) = text("mail_back", amount=amount), bill.written(text, currency)
-    subject, paragraphs = {
-        "confirmed": (
-            text("mail_confirmed_subject", name=name),
-            (text("mail_going", show=show_line), text("mail_paid", amount=amount), text("mail_keep")),
-        ),
-        "refunded": (text("mail_refunded_subject", name=name), (text("mail_refunded", show=show_line), back)),
-        "oversold": (text("mail_oversold_subject", name=name), (text("mail_oversold"), back)),
-        "late": (text("mail_late_subject", name=name), (text("mail_late"), back)),
+    paragraphs = {
+        "confirmed": (text("mail_going", show=show_line), text("mail_paid", amount=amount), text("mail_keep")),
+        "refunded": (text("mail_refunded", show=show_line), back),
+        "oversold": (text("mail_oversold"), back),
+        "late": (text("mail_late"), back),
     }[kind]
     return EmailContent(
-        text=text, subject=subject, paragraphs=(*paragraphs, text("mail_order", reference=reference)),
-        label=text("your_order"), link=link, attachment=attachment,
+        text=text, subject=text(f"mail_{kind}_subject", name=name), label=text("your_order"), link=link,
+        paragraphs=(*paragraphs, text("mail_order", reference=reference)), attachment=attachment,
         rows={"confirmed": (*rows, *sums, *taxes), "refunded": (*sums,)}.get(kind, ()),
     )  # fmt: skip
 
@@ -94,13 +91,10 @@ def order_email(
 def hold_email(kind: str, show: ShowInfo, *, text: Words, link: str, unsubscribe_url: str) -> EmailContent:
     """A reminder before a hold ends, or the news that it has ended."""
     name = single_line(show.name)
-    subject, paragraph = {
-        "remind": (text("mail_remind_subject", name=name), text("mail_remind")),
-        "hold_over": (text("mail_hold_over_subject", name=name), text("mail_hold_over")),
-    }[kind]
     return EmailContent(
-        text=text, subject=subject, paragraphs=(paragraph,), label=name, link=link, unsubscribe_url=unsubscribe_url
-    )
+        text=text, subject=text(f"mail_{kind}_subject", name=name), paragraphs=(text(f"mail_{kind}"),), label=name,
+        link=link, unsubscribe_url=unsubscribe_url,
+    )  # fmt: skip
 
 
 def build_message(content: EmailContent, *, sender: Address, to: str, message_id: str, at: datetime) -> EmailMessage:
@@ -131,7 +125,6 @@ def single_line(text: str) -> str:
 
 
 def text_body(content: EmailContent) -> str:
-    """The mail as plain text."""
     text, links = content.text, [(content.label, content.link)]
     if content.unsubscribe_url:
         links.append((content.text("mail_stop"), content.unsubscribe_url))
@@ -199,8 +192,6 @@ class TooEarly(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MailComposer:
-    """Composes mail from orders, and from reservations of inventory."""
-
     store: OrderStore
     stock: InventoryBatcher
     printer: PdfRenderer

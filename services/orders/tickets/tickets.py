@@ -20,8 +20,6 @@ ORDER_PREFIX_CHARS = 6
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """An issued ticket."""
-
     ticket_id: str
     section_id: str
     seat_id: str | None

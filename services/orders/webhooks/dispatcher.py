@@ -104,7 +104,6 @@ class DeliveryResult:
 
 
 def new_secret() -> str:
-    """A new random signing secret."""
     return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
