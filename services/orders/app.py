@@ -15,11 +15,7 @@ from services.orders.api.forms import FORMS
 from services.orders.auth import CustomerAuthenticator
 from services.orders.checkout.checkout import Checkout, OrderWriter
 from services.orders.checks import own_checks
-from services.orders.mail import reminders, smtp
-from services.orders.mail.addresses import check_address
-from services.orders.mail.compose import MailComposer
-from services.orders.mail.dispatcher import MailDispatcher
-from services.orders.mail.smtp import MailServer
+from services.orders.mail import addresses, compose, dispatcher, reminders, smtp
 from services.orders.mail_settings import server_of
 from services.orders.pricing.quote import PriceRulesCache, Quoter
 from services.orders.providers import open_providers
@@ -114,8 +110,8 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
         ("orders.event_refunds", requests.EVENT_REFUND_S, partial(requests.request_next_batch, store)),
     ]
     if state.mail_server is not None:
-        composer = MailComposer(store, state.inventory, state.pdf_renderer, settings)
-        mail = MailDispatcher(db, composer, settings, tuning, state.mail_server)
+        composer = compose.MailComposer(store, state.inventory, state.pdf_renderer, settings)
+        mail = dispatcher.MailDispatcher(db, composer, settings, tuning, state.mail_server)
         consents = partial(reminders.import_consents, db, state.inventory, settings)
         every += [
             ("orders.mail_server", smtp.REFRESH_S, state.mail_server.refresh),
@@ -163,7 +159,7 @@ async def _open(
     )
     writer = await stack.enter_async_context(OrderWriter(db, worker, store.clocks))
     mail_server = (
-        MailServer(
+        smtp.MailServer(
             server_of(settings.smtp_url.get_secret_value()), settings.smtp_starttls, timeout_s=tuning.smtp_timeout_s
         )
         if settings.smtp_url is not None
@@ -186,7 +182,7 @@ async def _open(
             capture=settings.captures_at_once, load=load,
             quoter=Quoter(price_rules, wrong_codes, AddressGuessLimiter(shared_by=settings.processes)),
             order_token_keys=settings.order_token_keys, customer_keys=settings.customer_keys,
-            check_address=partial(check_address, mail_server),
+            check_address=partial(addresses.check_address, mail_server),
         ),
         webhook_inbox=webhook_inbox, providers=providers,
         webhook_dispatcher=WebhookDispatcher(db, webhook_sender, settings, tuning), inventory=inventory,

@@ -45,8 +45,10 @@ async def change_address(store: OrderStore, order: Order, address: str, *, sends
         if order.status not in CHANGEABLE_STATUSES or order.address_changes >= CHANGES_MAX:
             raise AddressChangeRefused
         changes = order.address_changes + 1
-        confirmed_waits = await _redirect(connection, order.reference, address)
-        if sends_mail and order.status in SOLD_STATUSES and not confirmed_waits:
+        waiting = (mail.c.reference == order.reference) & mail.c.sent_at.is_(None) & mail.c.abandoned_at.is_(None)
+        moved = update(mail).where(waiting).values(address=address, due_at=func.clock_timestamp())
+        kinds = set(await connection.scalars(moved.returning(mail.c.kind)))
+        if sends_mail and order.status in SOLD_STATUSES and "confirmed" not in kinds:
             await connection.execute(
                 insert(mail).values(
                     mail_key=f"moved:{order.reference}:{changes}", kind="confirmed", address=address,
@@ -61,13 +63,6 @@ async def change_address(store: OrderStore, order: Order, address: str, *, sends
 
     if address != order.customer_email:
         await store.change(order.reference, decide)
-
-
-async def _redirect(connection: AsyncConnection, reference: str, address: str) -> bool:
-    """Whether a confirmation was among what waits to be sent, and goes to the new address now."""
-    waiting = (mail.c.reference == reference) & mail.c.sent_at.is_(None) & mail.c.abandoned_at.is_(None)
-    moved = update(mail).where(waiting).values(address=address, due_at=func.clock_timestamp()).returning(mail.c.kind)
-    return "confirmed" in set(await connection.scalars(moved))
 
 
 async def send_again(db: AsyncEngine, address: str) -> None:

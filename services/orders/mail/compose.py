@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from services.orders.mail.reminders import LEAD_S, UNSUBSCRIBE, has_opted_out
 from services.orders.mail_settings import needs_smtputf8, parse_mailbox, parse_sender
-from services.orders.model.order import SOLD_STATUSES, Order, customer_key
+from services.orders.model.order import SOLD_STATUSES, customer_key
 from services.orders.settings import Settings
 from services.orders.steps.run import InventoryBatcher
 from services.orders.store.store import OrderStore
@@ -100,11 +100,9 @@ def hold_email(kind: str, show: ShowInfo, *, text: Words, link: str, unsubscribe
 def build_message(content: EmailContent, *, sender: Address, to: str, message_id: str, at: datetime) -> EmailMessage:
     """The message to send; a retry has the same `Message-ID`. Raises `InvalidMailbox`."""
     mail = EmailMessage(policy=UTF8_POLICY if needs_smtputf8(to) else SMTP_POLICY)
-    mail["From"] = sender
-    mail["To"] = parse_mailbox(to)
+    mail["From"], mail["To"] = sender, parse_mailbox(to)
     mail["Subject"] = single_line(content.subject)
-    mail["Date"] = format_datetime(at)
-    mail["Message-ID"] = message_id
+    mail["Date"], mail["Message-ID"] = format_datetime(at), message_id
     mail["Auto-Submitted"] = "auto-generated"
     if content.unsubscribe_url is not None:
         mail["List-Unsubscribe"] = f"<{content.unsubscribe_url}>"
@@ -125,9 +123,8 @@ def single_line(text: str) -> str:
 
 
 def text_body(content: EmailContent) -> str:
-    text, links = content.text, [(content.label, content.link)]
-    if content.unsubscribe_url:
-        links.append((content.text("mail_stop"), content.unsubscribe_url))
+    text, stop = content.text, content.unsubscribe_url
+    links = [(content.label, content.link), *([(text("mail_stop"), stop)] if stop else [])]
     named = ((single_line(name), amount) for name, amount in content.rows)
     rows = "".join(f"\n{text('labelled', label=name, what=amount) if amount else name}" for name, amount in named)
     return (
@@ -145,9 +142,8 @@ def html_body(content: EmailContent) -> str:
     cells = (f"<tr><td>{escape(name)}</td><td>{escape(amount)}</td></tr>" for name, amount in content.rows)
     rows = '<table cellpadding="4">' + "".join(cells) + "</table>" if content.rows else ""
     link = f'<p><a href="{escape(content.link)}">{escape(content.label)}</a></p>'
-    stop = ""
-    if content.unsubscribe_url:
-        stop = f'<p><small><a href="{escape(content.unsubscribe_url)}">{escape(text("mail_stop"))}</a></small></p>'
+    url, label = escape(content.unsubscribe_url or ""), escape(text("mail_stop"))
+    stop = f'<p><small><a href="{url}">{label}</a></small></p>' if url else ""
     page = f'<!doctype html><html lang="{text.language}" dir="{text.direction}">'
     return f"{page}<body>{paragraphs}{rows}{link}{stop}</body></html>"
 
@@ -215,20 +211,16 @@ class MailComposer:
         kind = pending.kind
         if order is None or (kind == "confirmed" and order.status not in SOLD_STATUSES):
             raise Obsolete("the order has changed")
+        is_printed = kind == "confirmed" and self.settings.mail_tickets and not self.settings.ticket_window_s
+        pages = pdf.ticket_pages(order, show, self.settings) if is_printed else []
         token = sign_order_token(self.settings.order_token_keys, order.reference)
         return order_email(
             kind, show, order.reference, text=words(order.language), currency=order.currency,
             amount_minor=order.total_minor if pending.amount_minor is None else pending.amount_minor,
             link=f"{self.settings.public_url}/o/{order.reference}#key={token}",
-            attachment=await self._attachment(order, show) if kind == "confirmed" else None,
+            attachment=(f"tickets-{order.reference}.pdf", await self.printer.tickets(pages)) if pages else None,
             bill=order_bill(order, show, words(order.language)),
         )  # fmt: skip
-
-    async def _attachment(self, order: Order, show: ShowInfo) -> tuple[str, bytes] | None:
-        if not self.settings.mail_tickets or self.settings.ticket_window_s:
-            return None
-        pages = pdf.ticket_pages(order, show, self.settings)
-        return (f"tickets-{order.reference}.pdf", await self.printer.tickets(pages)) if pages else None
 
     async def _hold_email(self, pending: PendingMail, show: ShowInfo) -> EmailContent:
         """A reminder for an unpaid hold, or the news of its end; only while the customer has not opted out."""

@@ -82,10 +82,9 @@ class MailDispatcher:
             await self._abandon(one, str(reason), outcome="obsolete")
         except InvalidMailbox as invalid:
             await self._abandon(one, str(invalid), outcome="rejected")
-        except Problem as problem:
-            await self._retry(one, problem)
         except Exception as failed:  # one mail that cannot be composed must not stop the others
-            log.exception("mail.compose_failed", mail_key=one.mail_key)
+            if not isinstance(failed, Problem):
+                log.exception("mail.compose_failed", mail_key=one.mail_key)
             await self._retry(one, failed)
         return None
 
