@@ -215,8 +215,15 @@ GUARDS = (
     ),
     Guard(
         "Nobody is told to be silent for longer than they may be",
-        f"{LINE}/snapshot.py", "min(after_ms, _spread(limit_ms, join_seq, share=5))", "after_ms",
+        f"{LINE}/snapshot.py", "return min(max(self.poll_min_ms, after_ms), _spread(limit_ms, join_seq, share=5))",
+        "return max(self.poll_min_ms, after_ms)",
         "test_polls_of_a_long_line_stay_within_the_budget_and_the_liveness_window",
+    ),
+    Guard(
+        "Who is called within a second is not told to ask after two",
+        f"{LINE}/snapshot.py", "return min(max(self.poll_min_ms, after_ms), _spread(limit_ms, join_seq, share=5))",
+        "return max(self.poll_min_ms, min(after_ms, _spread(limit_ms, join_seq, share=5)))",
+        "test_poll_intervals_are_spread_and_shorter_than_the_liveness_window",
     ),
     Guard(
         "In a long line who may be called soon polls the status",

@@ -156,6 +156,16 @@ WRITES = (
         "test_an_order_asked_for_something_while_it_is_in_work_is_processed_again",
     ),
     Guard(
+        "A sold order that somebody changes is not shown as it was sold",
+        f"{ORDERS}/store/store.py", "                    self.sold.pop(reference, None)\n", "                    pass\n",
+        "test_an_order_that_was_just_sold_is_polled_without_the_database_until_something_is_asked_of_it",
+    ),
+    Guard(
+        "Nor by the process that sold it, if another one does",
+        WORKER, "            self._store.sold.pop(reference, None)\n", "            pass\n",
+        "test_an_order_that_was_just_sold_is_polled_without_the_database_until_something_is_asked_of_it",
+    ),
+    Guard(
         "No event takes all workers",
         WORKER, "            self._ready.move_to_end(event_id)\n", "",
         "test_events_take_turns_and_of_each_the_lowest_number_in_line_is_first",

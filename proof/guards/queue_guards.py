@@ -318,6 +318,11 @@ CALLS = (
         "test_the_ceiling_falls_while_checkout_is_slow_and_rises_while_it_holds_fans_back",
     ),
     Guard(
+        "The ceiling does not rise for a time in which it held nobody back",
+        f"{QUEUE}/admission/lua/adjust_ceiling.lua", "math.min(since, RISE_MAX_S)", "since",
+        "test_a_burst_after_a_quiet_time_does_not_raise_the_ceiling_for_that_time",
+    ),
+    Guard(
         "A service that has gone silent leaves the floor",
         f"{QUEUE}/admission/ceiling.py", "            if not shown and service in self._known:", "            if False:",
         "test_a_service_that_has_gone_silent_leaves_the_floor_and_one_never_heard_of_everything",

@@ -194,6 +194,8 @@ class MailDispatcher:
                 at = func.now() if unmailed else None
                 await connection.execute(update(order_table).where(*mine).values(unmailed_at=at, **changed))
             await connection.execute(update(mail_table).where(mail_table.c.mail_key == one.mail_key).values(**sets))
+        if one.reference and unmailed:
+            await self.composer.store.forget_sold([one.reference])
 
     async def forget(self) -> None:
         """Deletes a batch of the mails of 30 days ago, and with them their addresses; and yesterday's counts."""

@@ -204,7 +204,7 @@ class JournalEntry:
 
 class OpenOrder(NamedTuple):
     """An order that is open, as its owner keeps it in mind, and the owner's right to change it. `epoch` rises each time
-    that another process takes it over.
+    that another process takes it over. `was_closed` until now: another process may keep it as it sold it.
     """
 
     reference: str
@@ -213,6 +213,7 @@ class OpenOrder(NamedTuple):
     event_id: str = ""
     join_seq: int = 0
     due_in_s: float = 0.0
+    was_closed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

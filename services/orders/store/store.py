@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, Literal
 
 import orjson
+from cachetools import TTLCache
 from redis.exceptions import RedisError
 from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert
@@ -61,6 +62,8 @@ BATCH_MAX = 200
 WAITING_MAX = 5000
 IN_FLIGHT_MAX = 2  # a batch that waits for a row lock does not hold up the others
 REFERENCES_MAX = 1000
+REOPENED = "reopened"  # before references that are nobody's to look at, but not as they were sold any more
+SOLD_S, SOLD_MAX = 1.0, 10_000  # a sold order is kept for so long: its fan nearly always asks once more, and soon
 NOTIFIED_MAX = 500  # references in one notification, which takes 8,000 bytes
 CHANNEL = "orders_open"
 _FIND_KEY = statement(__package__, "find_key")
@@ -85,7 +88,8 @@ class OrderLost(Exception):
 class OrderStore(GroupCommits):
     """Use inside `async with`; leaving it finishes what is queued. `owner` is this process, under a name that none had
     before. `on_wake` hears of orders of this process that were asked for something. `latest` are open orders of this
-    process as they were last read or inserted; one that is just being changed is not among them.
+    process as they were last read or inserted; one that is just being changed is not among them. `sold` are those that
+    it sold within the last second, unless anything changed since.
     """
 
     def __init__(self, db: AsyncEngine, clocks: Clocks) -> None:
@@ -93,6 +97,7 @@ class OrderStore(GroupCommits):
         self.clocks, self.owner = clocks, uuid.uuid4().hex
         self.on_wake: Callable[[OpenOrder], None] = lambda _: None
         self.latest: dict[str, Order] = {}
+        self.sold: TTLCache[str, Order] = TTLCache(SOLD_MAX, SOLD_S)
         self._transactions = db
         self.db = db.execution_options(isolation_level="AUTOCOMMIT")
         self._read_row = self.grouped("orders-read", self._read_rows, rests=True)
@@ -161,7 +166,8 @@ class OrderStore(GroupCommits):
 
     async def tell(self, woken: Sequence[OpenOrder], *, taken: bool = False) -> None:
         """Tells the owners of these orders, after the commit: a notification inside a transaction serialises commits.
-        One that is lost is found by the owner's next sweep. With `taken` who owned them before is told, too.
+        One that is lost is found by the owner's next sweep. With `taken` who owned them before is told, too, and of
+        orders that were closed whoever sold them.
         """
         for one in woken:
             if one.owner == self.owner:
@@ -170,6 +176,15 @@ class OrderStore(GroupCommits):
         with suppress(*DB_AWAY):
             for some in chunks(others, NOTIFIED_MAX):
                 await notify(self.db, ",".join(some))
+        await self.forget_sold(one.reference for one in woken if one.was_closed)
+
+    async def forget_sold(self, references: Iterable[str]) -> None:
+        """These orders are not any more as they were sold: the process that keeps them so reads them again."""
+        with suppress(*DB_AWAY):
+            for some in chunks(references, NOTIFIED_MAX):
+                for reference in some:
+                    self.sold.pop(reference, None)
+                await notify(self.db, ",".join((REOPENED, *some)))
 
     async def _find_keys(self, keys: Sequence[tuple[tuple[str, ...], bytes]]) -> list[tuple[str, bytes] | None]:
         pairs = [(owner_id, key_hash) for owner_ids, key_hash in keys for owner_id in owner_ids]
@@ -217,7 +232,11 @@ async def wake_in(
 ) -> list[OpenOrder]:
     """Asks for a look at these orders in the caller's transaction, which locks them; `tell` their owners after it."""
     bound = {"references": list(references), "owner": owner, "sync": sync, "take": take}
-    return [OpenOrder(*row) for row in await connection.execute(_WAKE, bound)]
+    rows = await connection.execute(_WAKE, bound)
+    return [
+        OpenOrder(row.reference, row.owner, row.epoch, row.event_id, row.join_seq, was_closed=row.was_closed)
+        for row in rows
+    ]
 
 
 async def notify(db: AsyncEngine, message: str) -> None:

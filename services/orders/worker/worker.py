@@ -38,7 +38,7 @@ from services.orders.settings import Settings
 from services.orders.steps import purchase, refund
 from services.orders.steps.run import Heartbeat, OrderRun, Parts
 from services.orders.store.provider_reports import apply_webhooks
-from services.orders.store.store import CHANNEL, NotWritten, OrderLost, OrderStore, notify
+from services.orders.store.store import CHANNEL, REOPENED, NotWritten, OrderLost, OrderStore, notify
 from services.orders.tuning import DEFAULTS, Tuning
 from shared.concurrency.leased_queue import retry_pause_s
 from shared.concurrency.tasks import stop
@@ -87,11 +87,13 @@ async def _counted(step: Step, run: OrderRun) -> AsyncIterator[None]:
 
 class Result(NamedTuple):
     """What is left of an order after a run: it is due again in `due_in_s`, or never (None), as it is closed or another
-    process' order. `provider_away`: a payment provider could not be reached.
+    process' order. `provider_away`: a payment provider could not be reached. `sold`: the order as it was sold and
+    closed.
     """
 
     due_in_s: float | None
     provider_away: bool = False
+    sold: Order | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class OrderProcessor:
                     sold = await self._run_step(step, run, order)
                     if run.is_released and sold is not None:
                         await self.parts.frames.publish(sold)
-                        return Result(None)
+                        return Result(None, sold=sold)
                 except NotWritten:
                     log.info("order.read_again", reference=claim.reference, step=step)
                 order, last = None, order
@@ -285,15 +287,18 @@ class Worker:
                 self._is_due_no_more(held)
             held = self._held[open_order.reference] = HeldOrder(open_order)
         self._store.latest.pop(open_order.reference, None)
+        self._store.sold.pop(open_order.reference, None)
         if held.task is not None:
             held.woken = True
         elif not held.is_ready:
             self._make_ready(held)
 
     def known(self, reference: str) -> Order | None:
-        """A pending order of this process as the database has it, without asking it; None if that is not certain. What
-        another process asks of it is seen once its notification has arrived.
+        """A pending order of this process, or one that it sold a moment ago, as the database has it, without asking it;
+        None if that is not certain. What another process asks of it is seen once its notification has arrived.
         """
+        if self._hears and (sold := self._store.sold.get(reference)) is not None:
+            return sold
         held, order = self._held.get(reference), self._store.latest.get(reference)
         if held is None or held.woken or order is None or order.status != "pending":
             return None
@@ -384,6 +389,7 @@ class Worker:
         try:
             await connection.add_listener(CHANNEL, self._on_message)
             self._store.latest.clear()  # what was asked until now was not heard
+            self._store.sold.clear()
             self._hears = True
             await closed.wait()
         finally:
@@ -393,8 +399,10 @@ class Worker:
     def _on_message(self, _: Any, __: int, ___: str, message: str) -> None:
         if not message:
             self._nudged.set()
-        for reference in message.split(","):
-            if held := self._held.get(reference):
+        references = message.split(",")
+        for reference in references:
+            self._store.sold.pop(reference, None)
+            if references[0] != REOPENED and (held := self._held.get(reference)):
                 self.wake(held.open_order)
 
     async def close(self) -> None:
@@ -512,6 +520,8 @@ class Worker:
                 self._make_ready(held)
             elif due_in_s is None:
                 self._drop(held)
+                if not task.cancelled() and (sold := task.result().sold) is not None:
+                    self._store.sold[sold.reference] = sold
             else:
                 self._schedule(held, due_in_s)
         self.begin_ready()

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -70,6 +71,7 @@ async def test_an_order_in_work_is_polled_without_the_database(
         assert (await shop.view(waiting))["progress"] == "your-turn"
         stranger = await shop.http.get(f"/orders/{waiting}", headers={"authorization": "Bearer nonsense"})
         assert (stranger.status_code, reads) == (401, [])
+        shop.state.store.sold.clear()
         assert (await shop.view(new))["status"] == "confirmed"
         assert reads == [new], "an order that is not in work is read"
 
@@ -94,6 +96,29 @@ async def test_what_was_asked_of_an_order_is_seen_in_its_next_poll(
         await wait_until(shows, timeout_s=SWEEP_S / 2)
         left = "expires_in_seconds"
         assert {**await owner.view(reference), left: 0} == {**await row_view(owner, reference, monkeypatch), left: 0}
+
+
+async def test_an_order_that_was_just_sold_is_polled_without_the_database_until_something_is_asked_of_it(
+    processes: OrdersProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, other = [await processes.open(provider_sync_interval_s=SYNC_S) for _ in range(2)]
+    monkeypatch.setattr(owner.state.store, "sold", sold := dict[str, Order]())  # kept for longer than a second
+    await wait_until(lambda: owner.state.worker._hears)
+    for asked in (owner, other):
+        reference = await owner.order()
+        await wait_until(partial(sold.__contains__, reference))
+        with counted_reads(monkeypatch) as reads:
+            assert ((view := await owner.view(reference))["status"], reads) == ("confirmed", [])
+        assert view == await row_view(owner, reference, monkeypatch)
+        address = f"{uuid.uuid4().hex}@example.org"
+        body = {"email": address, "check_spelling": False}
+        assert (await asked.http.post(f"/orders/{reference}/email", json=body, headers=pass_header())).is_success
+
+        def is_forgotten(reference: str = reference) -> bool:
+            return reference not in sold
+
+        await wait_until(is_forgotten)
+        assert (await owner.view(reference))["customer"]["email"] == address
 
 
 async def test_a_process_that_is_silent_or_deaf_asks_the_database(
