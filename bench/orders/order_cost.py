@@ -13,7 +13,7 @@ from bench.harness.measurement import US_PER_S, CheckFailed, Claim, Effort, Figu
 from bench.harness.testbed import Testbed, Trial
 from services.orders.checkout.checkout import OrderDraft, OrderWriter, new_order
 from services.orders.checkout.requests import NewOrder
-from services.orders.pricing.calculator import price
+from services.orders.pricing.quote import price
 from services.orders.providers.provider import ChargeRequest, ProviderCharge
 from services.orders.settings import Settings
 from services.orders.steps.run import Heartbeat, Parts

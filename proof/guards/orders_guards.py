@@ -11,7 +11,7 @@ REQUESTS = f"{ORDERS}/requests/requests.py"
 SAVE = f"{ORDERS}/store/sql/save.sql"
 WORKER = f"{ORDERS}/worker/worker.py"
 ONE_ROW = f"{ORDERS}/migrations/versions/0008_one_row.sql"
-CALCULATOR = f"{ORDERS}/pricing/calculator.py"
+QUOTE = f"{ORDERS}/pricing/quote.py"
 NEXT_STEPS = "test_the_next_step_follows_from_the_rows"
 DECISIONS = (
     Guard(
@@ -437,27 +437,27 @@ PRICES = (
     ),
     Guard(
         "A discount never exceeds the price",
-        CALCULATOR, "split(min(off, sum(covered)), covered, step)", "split(off, covered, step)",
+        QUOTE, "split(min(off, sum(covered)), covered, step)", "split(off, covered, step)",
         "test_a_fixed_discount_is_shared_by_price_and_ends_at_zero",
     ),
     Guard(
         "A discount covers its sections only",
-        CALCULATOR, "return not self.section_ids or section_id in self.section_ids", "return True",
+        QUOTE, "return not self.section_ids or section_id in self.section_ids", "return True",
         "test_an_order_charges_exactly_its_quote",
     ),
     Guard(
         "A free ticket carries no fee",
-        CALCULATOR, "* line.quantity if cost else 0 for", "* line.quantity for",
+        QUOTE, "* line.quantity if cost else 0 for", "* line.quantity for",
         "test_a_free_ticket_carries_no_fee",
     ),
     Guard(
         "A tax that is in the price is not added to it",
-        CALCULATOR, "        if not tax.included:\n            paid", "        if True:\n            paid",
+        QUOTE, "        if not tax.included:\n            paid", "        if True:\n            paid",
         "test_an_included_tax_is_part_of_the_price_and_an_added_tax_is_not",
     ),
     Guard(
         "No quote is made of what no provider can charge",
-        CALCULATOR, "    if all(refused):", "    if False:",
+        QUOTE, "    if all(refused):", "    if False:",
         "test_a_discount_that_leaves_too_little_is_refused_in_the_quote",
     ),
     Guard(
@@ -472,7 +472,7 @@ PRICES = (
     ),
     Guard(
         "A code is used to its limit and no further",
-        f"{ORDERS}/pricing/quote.py", "    await connection.execute(_LOCK, bound)\n", "",
+        QUOTE, "    await connection.execute(_LOCK, bound)\n", "",
         "test_concurrent_orders_use_a_code_exactly_to_its_limit",
     ),
     Guard(
@@ -483,13 +483,13 @@ PRICES = (
     ),
     Guard(
         "Guessing a code tells nothing",
-        f"{ORDERS}/pricing/quote.py", "    if promo is None or not promo.is_active:", "    if promo is None:",
+        QUOTE, "    if promo is None or not promo.is_active:", "    if promo is None:",
         "test_wrong_codes_get_equal_answers_and_only_the_guesser_is_limited",
     ),
     Guard(
         "Guesses are counted by the network address, too",
-        f"{ORDERS}/pricing/quote.py", "self.guesses_of_addresses.guess(reservation.event_id, address) as guess",
-        "self.guesses_of_addresses.guess(reservation.event_id, None) as guess",
+        QUOTE, "self._guesses_of_addresses.guess(reservation.event_id, address) as guess",
+        "self._guesses_of_addresses.guess(reservation.event_id, None) as guess",
         "test_fans_at_one_network_address_share_a_limit_of_wrong_codes",
     ),
 )  # fmt: skip

@@ -122,7 +122,7 @@ async def read(app: FastAPI, path: str) -> httpx.Response:
 async def orders_loops(app: FastAPI) -> None:
     state = app.state.deps
     await request_next_batch(state.store)
-    await state.price_rules.rules("e")
+    await state.prices.rules("e")
     await state.webhook_dispatcher.forget()
 
 

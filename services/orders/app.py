@@ -17,7 +17,7 @@ from services.orders.checkout.checkout import Checkout, OrderWriter
 from services.orders.checks import own_checks
 from services.orders.mail import addresses, compose, dispatcher, reminders, smtp
 from services.orders.mail_settings import server_of
-from services.orders.pricing.quote import PriceRulesCache, Quoter
+from services.orders.pricing.quote import Prices
 from services.orders.providers import open_providers
 from services.orders.reports.flow import OrdersFlows
 from services.orders.requests import requests
@@ -150,13 +150,14 @@ async def _open(
     stack.push_async_callback(webhook_inbox.close)
     users = await stack.enter_async_context(user_jwt_reader(settings))
     webhook_sender = await _webhook_sender(stack, settings, tuning)
-    price_rules = await stack.enter_async_context(PriceRulesCache(store.db))
     fan_limit = FanLimit(
         per_s=settings.fan_calls_per_s, keys_max=settings.cache_entries_max, shared_by=settings.processes
     )
     wrong_codes = GuessLimiter(
         per_s=tuning.wrong_codes_per_minute / 60, at_once=tuning.wrong_code_burst, shared_by=settings.processes
     )
+    wrong_codes_of_addresses = AddressGuessLimiter(shared_by=settings.processes)
+    prices = await stack.enter_async_context(Prices(store.db, wrong_codes, wrong_codes_of_addresses))
     writer = await stack.enter_async_context(OrderWriter(db, worker, store.clocks))
     mail_server = (
         smtp.MailServer(
@@ -180,13 +181,13 @@ async def _open(
         checkout=Checkout(
             store=store, inventory=inventory, writer=writer, worker=worker, providers=providers,
             capture=settings.captures_at_once, load=load,
-            quoter=Quoter(price_rules, wrong_codes, AddressGuessLimiter(shared_by=settings.processes)),
+            prices=prices,
             order_token_keys=settings.order_token_keys, customer_keys=settings.customer_keys,
             check_address=partial(addresses.check_address, mail_server),
         ),
         webhook_inbox=webhook_inbox, providers=providers,
         webhook_dispatcher=WebhookDispatcher(db, webhook_sender, settings, tuning), inventory=inventory,
-        pdf_renderer=pdf_renderer, price_rules=price_rules, flows=flows,
+        pdf_renderer=pdf_renderer, prices=prices, flows=flows,
         mail_server=mail_server, link_limiter=_limit(LINKS_PER_MINUTE, LINKS_BURST, settings),
         pdf_limiter=_limit(tuning.prints_per_minute, tuning.prints_burst, settings),
     )  # fmt: skip

@@ -6,8 +6,7 @@ from services.orders.api.orders import offered_providers
 from services.orders.checkout.requests import QuoteRequest
 from services.orders.model.order import Customer
 from services.orders.model.view import order_frame, order_view
-from services.orders.pricing.calculator import all_in
-from services.orders.pricing.quote import quote_body
+from services.orders.pricing.quote import all_in, quote_body
 from services.orders.problems import AmountNotPayable, PromoCodeNotValid
 from services.orders.requests.requests import refund_oversold
 from services.orders.state import State
@@ -74,7 +73,7 @@ async def read_checkout(state: State, question: ReadCheckout) -> CheckoutFacts:
 
 @API.operation("/events/prices", ReadPrices)
 async def read_prices(state: State, question: ReadPrices) -> PricesAnswer:
-    rules, currency, _ = await state.price_rules.rules(question.event_id)
+    rules, currency, _ = await state.prices.rules(question.event_id)
     each = {minor: all_in(rules, [(minor, 1)], currency) for minor in question.each}
     return PricesAnswer(**rules.model_dump(), all_in=each)
 

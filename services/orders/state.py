@@ -9,7 +9,7 @@ from services.orders.auth import CustomerAuthenticator
 from services.orders.checkout.checkout import Checkout
 from services.orders.mail.smtp import MailServer
 from services.orders.model.order import Order
-from services.orders.pricing.quote import PriceRulesCache
+from services.orders.pricing.quote import Prices
 from services.orders.problems import UnknownOrder
 from services.orders.reports.flow import OrdersFlows
 from services.orders.steps.run import Parts
@@ -34,7 +34,7 @@ class State(Parts):
     webhook_inbox: WebhookInbox
     webhook_dispatcher: WebhookDispatcher
     pdf_renderer: PdfRenderer
-    price_rules: PriceRulesCache
+    prices: Prices
     pdf_limiter: FanLimit
     link_limiter: FanLimit
     mail_server: MailServer | None

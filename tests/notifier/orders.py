@@ -2,7 +2,7 @@
 
 from services.orders.checkout.checkout import OrderDraft, new_order
 from services.orders.checkout.requests import NewOrder
-from services.orders.pricing.calculator import price
+from services.orders.pricing.quote import price
 from services.orders.state import State
 from shared.contracts.inventory import Reservation, ReservedItem
 from shared.contracts.prices import PriceRules

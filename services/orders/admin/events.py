@@ -60,7 +60,7 @@ async def put_event(
     if file.event_id != event_id:
         raise InvalidRequest("event_id in the file and in the path differ. Send the file to its own event's path.")
     applied = await apply_event_file(
-        state.db, file, actor=operator.name, reason=reason, dry_run=dry_run, rules=state.price_rules,
+        state.db, file, actor=operator.name, reason=reason, dry_run=dry_run, rules=state.prices,
         providers=state.providers,
     )  # fmt: skip
     missing = await state.pdf_renderer.unprintable(printed_texts(file))

@@ -191,8 +191,8 @@ async def replay(operator: AnOperator, command_id: CommandIdPath, body: Reason, 
 
 @router.get("/events/{event_id}/background-share", summary="Get the share of checkouts processed in the background")
 async def get_share(operator: Viewer, event_id: EventIdPath, state: OrdersState) -> BackgroundShareAnswer:
-    state.price_rules.invalidate(event_id)
-    percent = (await state.price_rules.rules(event_id)).background_percent
+    state.prices.invalidate(event_id)
+    percent = (await state.prices.rules(event_id)).background_percent
     return BackgroundShareAnswer(event_id=event_id, background_percent=percent)
 
 
@@ -204,7 +204,7 @@ async def change_share(
 ) -> BackgroundShareChanged:
     percent = body.background_percent
     changed = await change_background_share(
-        state.db, event_id, percent, actor=operator.name, reason=body.reason, rules=state.price_rules
+        state.db, event_id, percent, actor=operator.name, reason=body.reason, rules=state.prices
     )
     return BackgroundShareChanged(event_id=event_id, background_percent=percent, changed=changed)
 

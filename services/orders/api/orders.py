@@ -16,8 +16,7 @@ from services.orders.checkout.requests import NewOrder, NewPayment, QuoteRequest
 from services.orders.mail.addresses import change_address, check_address
 from services.orders.model.order import Order
 from services.orders.model.view import order_view
-from services.orders.pricing.calculator import all_in
-from services.orders.pricing.quote import quote_body
+from services.orders.pricing.quote import all_in, quote_body
 from services.orders.problems import UnknownOrder, UnknownProvider
 from services.orders.requests.requests import extend_payment, request_cancel, retry_payment
 from services.orders.state import State
@@ -138,7 +137,7 @@ async def prices(request: Request) -> Answer:
     (price x quantity) costs.
     """
     query = request.query(PricesQuery)
-    rules, currency, _ = await request.state.price_rules.rules(request.path["event_id"])
+    rules, currency, _ = await request.state.prices.rules(request.path["event_id"])
     lines = [(int(minor), int(quantity)) for minor, quantity in (one.split("x") for one in query.line or ())]
     found = PricesAnswer(
         **rules.model_dump(),
@@ -226,7 +225,7 @@ async def pay(request: Request) -> Answer:
         state.store, order, body, key=checked, providers=state.providers, capture=state.settings.captures_at_once
     )
     if is_new:
-        in_background = await state.price_rules.in_background(order.event_id, order.holder)
+        in_background = await state.prices.in_background(order.event_id, order.holder)
         await state.worker.settle(order.reference, in_background=in_background)
     return await accepted(state, order.reference, replayed=not is_new)
 

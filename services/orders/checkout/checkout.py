@@ -33,15 +33,16 @@ from services.orders.model.order import (
     ticket_id,
 )
 from services.orders.model.update import order_event
-from services.orders.pricing.calculator import Quote, require_payable
 from services.orders.pricing.quote import (
-    Quoter,
+    Prices,
+    Quote,
     Redemption,
     RejectionReason,
     promo_code_not_valid,
     quote_body,
     redemption_of,
     rejections,
+    require_payable,
 )
 from services.orders.problems import PriceChanged, ReservationTaken
 from services.orders.providers.provider import Provider
@@ -252,7 +253,7 @@ class Checkout:
     providers: dict[str, Provider]
     capture: bool
     load: PurchaseWork
-    quoter: Quoter
+    prices: Prices
     order_token_keys: Keyring
     customer_keys: Keyring
     check_address: Callable[[str, bool], None]
@@ -295,7 +296,7 @@ class Checkout:
         owner, reservation = _owned(customers, found)
         _require_payable(reservation)
         redemption = redemption_of(reservation, request.promo_code)
-        quote = await self.quoter.quote(owner, reservation, redemption, address=address)
+        quote = await self.prices.quote(owner, reservation, redemption, address=address)
         require_payable(quote.total_minor, reservation.currency, self.providers)
         return reservation, quote
 
@@ -377,7 +378,7 @@ class Checkout:
         owner, held = _owned(wanted.customers, begun.reservation)
         _require_bound(begun, held)
         redemption = redemption_of(held, request.promo_code, customer)
-        quote = await self.quoter.quote(owner, held, redemption, address=wanted.address)
+        quote = await self.prices.quote(owner, held, redemption, address=wanted.address)
         provider = self.providers[request.payment.provider]
         require_payable(quote.total_minor, held.currency, self.providers, by=provider)
         if (request.expected_total_minor, request.currency) != (quote.total_minor, held.currency):
@@ -391,7 +392,7 @@ class Checkout:
     async def _write_order(self, draft: OrderDraft) -> CheckoutResult:
         """Raises `ReservationTaken` or `PromoCodeNotValid` if it was not written, and its key may have been used."""
         started, to_be = time.perf_counter(), draft.order
-        in_background = await self.quoter.prices.in_background(to_be.event_id, to_be.holder)
+        in_background = await self.prices.in_background(to_be.event_id, to_be.holder)
         with key_in_flight():
             order, rejected = await self.writer.insert(draft)
         if order is None:

@@ -13,8 +13,7 @@ from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 
 from services.orders.pricing import admin as pricing
-from services.orders.pricing.calculator import require_chargeable
-from services.orders.pricing.quote import PriceRulesCache
+from services.orders.pricing.quote import Prices, require_chargeable
 from services.orders.problems import RehearsalNeedsSandbox
 from services.orders.providers.provider import Provider
 from services.orders.tables import audit_log, background_share
@@ -30,7 +29,7 @@ SANDBOX = "sandbox"
 
 
 async def change_background_share(
-    db: AsyncEngine, event_id: str, percent: float, *, actor: str, reason: str | None, rules: PriceRulesCache
+    db: AsyncEngine, event_id: str, percent: float, *, actor: str, reason: str | None, rules: Prices
 ) -> bool:
     """Changes the share and writes it to the audit log; other processes see it within a second. False if it is the
     same already.
@@ -80,7 +79,7 @@ async def _write_share(
 
 
 async def apply_event_file(
-    db: AsyncEngine, file: EventFile, *, actor: str, reason: str | None, dry_run: bool, rules: PriceRulesCache,
+    db: AsyncEngine, file: EventFile, *, actor: str, reason: str | None, dry_run: bool, rules: Prices,
     providers: Mapping[str, Provider],
 ) -> EventFileApplied:  # fmt: skip
     """With `dry_run` everything is checked and nothing is changed. Raises `RehearsalNeedsSandbox`, and `InvalidRequest`

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Select, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from services.orders.pricing.calculator import TicketPrice, refusals, require_code_in_steps
+from services.orders.pricing.quote import TicketPrice, refusals, require_code_in_steps
 from services.orders.problems import UnknownPromoCode
 from services.orders.providers.provider import Provider
 from services.orders.tables import audit_log, event_price, order, promo_code, promo_redemption

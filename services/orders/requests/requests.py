@@ -32,7 +32,7 @@ from services.orders.model.order import (
 )
 from services.orders.model.rules import OVERSELL, Decision, RefundSelection, allowed_decisions, plan, refund_row_of_plan
 from services.orders.model.update import OrderUpdate
-from services.orders.pricing.calculator import require_payable
+from services.orders.pricing.quote import require_payable
 from services.orders.problems import (
     DecisionNotAllowed,
     EventRefundFinished,

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from services.orders.pricing import quote
-from services.orders.pricing.quote import EventRules, PriceRulesCache
+from services.orders.pricing.quote import EventRules, Prices
 from services.orders.worker.worker import Worker
 from shared.contracts.prices import PriceRules
 from tests.orders.inventory import EVENT
@@ -25,7 +25,7 @@ async def set_share(shop, percent):
 
 async def percent_at(shop):
     """The share as this process has it."""
-    return (await shop.state.price_rules.rules(EVENT)).background_percent
+    return (await shop.state.prices.rules(EVENT)).background_percent
 
 
 def checkouts(path):
@@ -128,7 +128,7 @@ async def test_a_background_share_is_a_percentage_and_needs_a_role_and_a_reason(
 async def test_a_higher_background_share_only_adds_fans():
     """A fan stays in the background when the share grows."""
     no_db: Any = None
-    prices, fans = PriceRulesCache(no_db), [f"fan-{number}" for number in range(2000)]
+    prices, fans = Prices(no_db, no_db, no_db), [f"fan-{number}" for number in range(2000)]
     before: set[str] = set()
     for percent in (0, 10, 50, 100):
         prices._cache[EVENT] = EventRules(PriceRules(), "", percent)

@@ -205,7 +205,7 @@ async def test_an_order_that_one_process_refuses_and_another_writes_keeps_its_ho
     """Requests with one key and two prices: the one that is refused takes nothing back that the other has bound."""
     wrong, right = [await processes.open() for _ in range(2)]
     reservation, bound = await processes.inventory.hold(), asyncio.Event()
-    quote = wrong.state.checkout.quoter.quote
+    quote = wrong.state.checkout.prices.quote
 
     async def quote_late(*named, **more):
         bound.set()
@@ -218,7 +218,7 @@ async def test_an_order_that_one_process_refuses_and_another_writes_keeps_its_ho
         return await right.post(right.body(reservation))
 
     posting = asyncio.create_task(post_right())
-    wrong.state.checkout.quoter = SimpleNamespace(quote=quote_late)
+    wrong.state.checkout.prices = SimpleNamespace(quote=quote_late)
     assert problem(await wrong.post(wrong.body(reservation, total_minor=1))) == (422, "idempotency-key-reused")
     reference = (await posting).json()["reference"]
     await right.wait_until_settled(reference, "confirmed")

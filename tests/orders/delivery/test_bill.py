@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pypdf import PdfReader
 
 from services.orders.model.order import Charge, Order, Refund
-from services.orders.pricing.calculator import Discount, price
+from services.orders.pricing.quote import Discount, price
 from services.orders.tickets.bill import Bill, Row, order_bill
 from services.orders.tickets.pdf import PdfRenderer, receipt_content
 from services.orders.tickets.show import ShowInfo

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from services.orders.model.rules import ticket_value_minor
-from services.orders.pricing import calculator
-from services.orders.pricing.calculator import Discount, Quote
+from services.orders.pricing import quote
+from services.orders.pricing.quote import Discount, Quote
 from shared.contracts.admin.orders import RefundBody
 from shared.contracts.admin.prices import PromoCodeRequest
 from shared.contracts.event_file import EventFile
@@ -52,7 +52,7 @@ DISCOUNTS = st.one_of(
 def price(
     lines: list[ReservedItem], rules: PriceRules, discount: Discount | None = None, currency: str = "EUR"
 ) -> Quote:
-    return calculator.price(lines, rules, discount, currency=currency)
+    return quote.price(lines, rules, discount, currency=currency)
 
 
 @settings(deadline=None)

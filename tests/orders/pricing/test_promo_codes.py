@@ -141,13 +141,13 @@ async def test_wrong_codes_get_equal_answers_and_only_the_guesser_is_limited(sho
 async def test_codes_guessed_at_once_are_looked_up_to_the_limit_only(shop, monkeypatch):
     sale = await open_sale(shop)
     await sale.put_code("GOOD", percent=10)
-    looked_up, read = [], shop.state.price_rules.code
+    looked_up, read = [], shop.state.prices.code
 
     def count(redemption):
         looked_up.append(redemption.code)
         return read(redemption)
 
-    monkeypatch.setattr(shop.state.price_rules, "code", count)
+    monkeypatch.setattr(shop.state.prices, "code", count)
     hold = await sale.hold(holder="guesser")
     answers = await asyncio.gather(*(sale.quote(hold, f"GUESS-{n}", holder="guesser") for n in range(200)))
     assert len(looked_up) == DEFAULTS.wrong_code_burst

@@ -155,7 +155,7 @@ class Neighbours:
 
     async def _set_prices(self, state: OrdersState) -> None:
         await apply_event_file(
-            state.db, self._file, actor=TEST.name, reason=None, dry_run=False, rules=state.price_rules,
+            state.db, self._file, actor=TEST.name, reason=None, dry_run=False, rules=state.prices,
             providers=state.providers,
         )  # fmt: skip
 
