@@ -27,4 +27,4 @@ async def write_order(state: State, reference: str = REFERENCE, *, holder: str =
     quote = price([held], PriceRules(), currency="EUR")
     order = new_order(reference, reservation, quote, request, language="en", capture=True)
     draft = OrderDraft(order, key_hash=reference.encode(), fingerprint=b"", customer_key=holder)
-    assert (await state.checkout.writer.insert(draft)).order is not None
+    await state.checkout.writer.insert(draft)

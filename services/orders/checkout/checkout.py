@@ -83,15 +83,6 @@ _pending = ORDERS.labels("pending")
 _seconds = {path: CHECKOUT_SECONDS.labels(path) for path in get_args(Path)}
 
 
-class Outcome(NamedTuple):
-    """What became of a draft: the order as it was written, or why its promo code was refused. With neither its key
-    created an order before, its reference can never be used, or its reservation has another order.
-    """
-
-    order: Order | None = None
-    rejected: RejectionReason | None = None
-
-
 class OrderDraft(NamedTuple):
     """An order to be written, with what only its row has."""
 
@@ -145,9 +136,11 @@ class OrderWriter(GroupCommits):
         super().__init__(batch_max=BATCH_MAX, waiting_max=WAITING_MAX, in_flight_max=IN_FLIGHT_MAX)
         self._db, self._worker, self._clocks = db, worker, clocks
         self._single = db.execution_options(isolation_level="AUTOCOMMIT")
-        self.insert: Callable[[OrderDraft], Awaitable[Outcome]] = self.grouped("orders-insert", self._insert_batch)
+        # Writes an order, and returns it as it was written. Raises `PromoCodeNotValid`, or `ReservationTaken`: its key
+        # created an order before, its reference can never be used, or its reservation has another order.
+        self.insert: Callable[[OrderDraft], Awaitable[Order]] = self.grouped("orders-insert", self._insert_batch)
 
-    async def _insert_batch(self, batch: Sequence[OrderDraft]) -> Sequence[Outcome | BaseException]:
+    async def _insert_batch(self, batch: Sequence[OrderDraft]) -> Sequence[Order | BaseException]:
         await self._worker.require_alive()
         try:
             return await retry_deadlocks(lambda: self._insert(batch))
@@ -159,7 +152,7 @@ class OrderWriter(GroupCommits):
                 return await by_halves(self._insert_batch, batch)
             return [failed]
 
-    async def _insert(self, batch: Sequence[OrderDraft]) -> list[Outcome]:
+    async def _insert(self, batch: Sequence[OrderDraft]) -> list[Order | BaseException]:
         """Codes are locked, counted and redeemed in one transaction; without codes there is a single statement."""
         if not any(draft.redemption for draft in batch):
             async with self._single.connect() as connection:
@@ -182,17 +175,19 @@ class OrderWriter(GroupCommits):
 
     def _outcomes(
         self, batch: Sequence[OrderDraft], written: dict[str, tuple[int, int]], rejected: dict[str, RejectionReason]
-    ) -> list[Outcome]:
-        outcomes = []
+    ) -> list[Order | BaseException]:
+        outcomes: list[Order | BaseException] = []
         for draft in batch:
-            if draft.order.reference not in written:
-                outcomes.append(Outcome(rejected=rejected.get(draft.order.reference)))
+            reference = draft.order.reference
+            if reference not in written:
+                refused = reference in rejected
+                outcomes.append(promo_code_not_valid(rejected[reference]) if refused else ReservationTaken())
                 continue
-            version, created_at_ms = written.pop(draft.order.reference)  # of two with the same reference the first
+            version, created_at_ms = written.pop(reference)  # of two with the same reference the first
             now_ms = min(version, self._clocks.slowest_ms())
             order = replace(draft.order, version=version, created_at_ms=created_at_ms, now_ms=now_ms)
             self._worker.add(order)
-            outcomes.append(Outcome(order))
+            outcomes.append(order)
         return outcomes
 
 
@@ -280,7 +275,11 @@ class Checkout:
         while (first := self._in_flight.get(flight)) is not None:
             if (known := await self._find(wanted)) is not None:
                 return known
-            await _wait_for_first(first, deadline)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await first.wait()
+            except TimeoutError:
+                raise IdempotencyInFlight from None
         self._in_flight[flight] = done_event = asyncio.Event()
         try:
             return await self._create(wanted)
@@ -394,23 +393,13 @@ class Checkout:
         started, to_be = time.perf_counter(), draft.order
         in_background = await self.prices.in_background(to_be.event_id, to_be.holder)
         with key_in_flight():
-            order, rejected = await self.writer.insert(draft)
-        if order is None:
-            raise promo_code_not_valid(rejected) if rejected else ReservationTaken
+            order = await self.writer.insert(draft)
         _pending.inc()
         with self.load.left():
             path = await self.worker.settle(order.reference, in_background=in_background)
         _seconds[path].observe(time.perf_counter() - started)
         is_unchanged = path in ("background", "overflow")
         return CheckoutResult(draft.order.reference, replayed=False, order=order if is_unchanged else None)
-
-
-async def _wait_for_first(done_event: asyncio.Event, deadline: float) -> None:
-    try:
-        async with asyncio.timeout_at(deadline):
-            await done_event.wait()
-    except TimeoutError:
-        raise IdempotencyInFlight from None
 
 
 def check_payment(providers: dict[str, Provider], payment: Payment) -> None:

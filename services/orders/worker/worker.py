@@ -360,7 +360,8 @@ class Worker:
         except DB_AWAY:
             self.doubt()
             raise
-        self._count()
+        DUE.set(self.waiting)
+        OLDEST_DUE.set(self._oldest_wait_s(asyncio.get_running_loop().time()))
 
     async def _sweep(self) -> None:
         found = await self._beat()
@@ -573,7 +574,3 @@ class Worker:
     def _oldest_wait_s(self, now_s: float) -> float:
         firsts = (self._held.get(waiting[0][1]) for waiting in self._ready.values())
         return max((now_s - held.since_s for held in firsts if held is not None and held.is_ready), default=0.0)
-
-    def _count(self) -> None:
-        DUE.set(self.waiting)
-        OLDEST_DUE.set(self._oldest_wait_s(asyncio.get_running_loop().time()))

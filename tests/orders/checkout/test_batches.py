@@ -84,7 +84,7 @@ async def test_duplicates_of_a_batch_answer_for_themselves_in_one_statement(shop
                 first, new, new, another("NEWORDER0003", b"new", "held-3"), another("NEWORDER0004", b"k", "held-1"),
                 another(earlier, b"l", "held-4"), last,
             ])  # fmt: skip
-        written = [outcome.order and outcome.order.reference for outcome in outcomes]
+        written = [outcome.reference if isinstance(outcome, Order) else None for outcome in outcomes]
         assert written == [None, new.order.reference, None, None, None, None, last.order.reference]
         assert sent["-- Inserts orders,"] == 1, sent
         assert await shop.scalar('SELECT count(*) FROM orders."order"') == 3
