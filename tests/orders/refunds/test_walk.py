@@ -8,7 +8,7 @@ from tests.orders.shop import Shop
 from tests.support.wait import wait_until
 from tests.support.walk import walked
 
-ORDER_MAX, REFUND_MAX = 47, 33
+ORDER_MAX, REFUND_MAX = 46, 33
 STATUS = 'SELECT status FROM orders."order" WHERE reference = :reference'
 
 
