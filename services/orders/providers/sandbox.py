@@ -72,14 +72,14 @@ class Sandbox:
 
     async def list_since(self, since_ms: int, until_ms: int | None = None) -> list[ProviderCharge]:
         found: list[ProviderCharge] = []
-        since, until, more = rfc3339(since_ms), until_ms and rfc3339(until_ms), True
-        while more:
+        since, until = rfc3339(since_ms), until_ms and rfc3339(until_ms)
+        while True:
             page = await self._call("list", "GET", f"/charges?since={quote(since, safe='')}&limit={PAGE_MAX}")
             wanted = [charge for charge in page["charges"] if until is None or charge["created_at"] < until]
             found += map(_charge, wanted)
-            more = bool(page["has_more"] and page["charges"] and len(wanted) == len(page["charges"]))
-            since = found[-1].charge_ref if found else since
-        return found
+            if not (page["has_more"] and wanted and len(wanted) == len(page["charges"])):
+                return found
+            since = wanted[-1]["id"]
 
     async def cancel(self, charge_ref: str) -> ProviderCharge:
         try:

@@ -168,16 +168,14 @@ class Stripe:
         found: list[ProviderCharge] = []
         created = {"gte": since_ms // 1000} | ({"lte": until_ms // 1000} if until_ms else {})
         params: Any = {"created": created, "limit": PAGE_MAX, "expand": ["data.latest_charge"]}
-        more = True
-        while more:
+        while True:
             page = await self._call("list", self._api.payment_intents.list_async(params))
             ours = [intent for intent in page["data"] if intent["metadata"].get("reference")]
             await self._add_disputes(ours)
             found += charges_of(ours)
-            more = bool(page["has_more"] and page["data"])
-            if more:
-                params["starting_after"] = page["data"][-1]["id"]
-        return found[::-1]
+            if not (page["has_more"] and page["data"]):
+                return found[::-1]
+            params["starting_after"] = page["data"][-1]["id"]
 
     async def cancel(self, charge_ref: str) -> ProviderCharge:
         """A charge that cannot be cancelled is fetched: it has succeeded, or ended otherwise."""
