@@ -452,8 +452,8 @@ class Worker:
 
     @property
     def _free(self) -> int:
-        """How many orders may begin: one that waits for a provider takes no worker, only a place among those in work.
-        A worker that pauses is taken.
+        """How many orders may begin. One that waits for a provider takes no worker, only a place among those in work;
+        one that its request processes takes one, though it did not wait for it. A worker that pauses is taken.
         """
         in_work = self._running + self._tuning.inline_slots_max - self._free_slots
         here = in_work - self._load.outside_now + self._pausing
@@ -474,7 +474,7 @@ class Worker:
     def _begin(self, held: HeldOrder, *, inline: bool = False) -> None:
         held.is_ready = False
         held.begun.set()
-        self._running += not inline
+        self._running += 1
         self._free_slots -= inline
         held.task = asyncio.create_task(self._work(held))
         held.task.add_done_callback(lambda task: self._ended(held, task, inline=inline))
@@ -513,7 +513,7 @@ class Worker:
     def _ended(self, held: HeldOrder, task: asyncio.Task[Result], *, inline: bool) -> None:
         held.task = None
         self._is_due_no_more(held)
-        self._running -= not inline
+        self._running -= 1
         self._free_slots += inline
         if self._held.get(held.open_order.reference) is held:
             due_in_s = FAILED_PAUSE_S if task.cancelled() else task.result().due_in_s
