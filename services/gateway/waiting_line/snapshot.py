@@ -209,14 +209,18 @@ class LineSnapshot:
 
     def poll_after_ms(self, wait_s: int | None, join_seq: int, position: int = 0) -> int:
         """The next poll: once there may be news, spread by place over the time between polls, but no later than after
-        three quarters of the wait, however short that is: without a stream a call is heard of by the next poll. Never
-        after the liveness window, as a fan who is silent for longer might be passed over.
+        three quarters of the wait, however short that is: without a stream a call is heard of by the next poll. (Of a
+        line that is held back nobody knows so well.) Never after the liveness window, as a fan who is silent for longer
+        might be passed over.
         """
         quiet_ms, window_ms = self._quiet_ms(position), self.frame.liveness_window_s * 1000
         longest_ms = self._polls.longest_ms(self._waiting, position, self._reach)
         limit_ms = window_ms if wait_s is None else min(window_ms, max(1, wait_s) * 750)
         after_ms = quiet_ms + _spread(longest_ms, join_seq, share=1 if quiet_ms else 5)
-        return min(max(self.poll_min_ms, after_ms), _spread(limit_ms, join_seq, share=5))
+        turn_ms = _spread(limit_ms, join_seq, share=5)
+        if self.frame.throttled is not None:
+            turn_ms = max(self.poll_min_ms, turn_ms)
+        return min(max(self.poll_min_ms, after_ms), turn_ms)
 
     def _quiet_ms(self, position: int) -> int:
         """How long there is no news where the tickets do not reach this position: until the sale has started and they

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from shared.clients import heartbeats
+from shared.contracts.frames import Throttled
 from shared.contracts.queue import HeartbeatReport
 from shared.errors.problems import Unavailable
 from shared.runtime.clock import now_ms
@@ -93,6 +94,9 @@ async def test_poll_intervals_are_spread_and_shorter_than_the_liveness_window(pu
     waits = [line.poll_after_ms(line.estimated_wait_s(seq), seq) for seq in range(1, 20_000)]
     assert min(waits) in range(600, 751), "who is called within a second hears of it within a second"
     assert min(waits[30:]) >= 2000, "three seconds of calls: a position moves no faster for the eye"
+    await publish_frame(new_frame(tail=0, throttled=Throttled(factor=0.5, reason="easing")))
+    held_back = state.line_cache.cached("show")
+    assert held_back.poll_after_ms(1, 1) == 2000, "the line may be far slower than its rate"
     assert max(waits) == 10_000
     assert len(set(waits[-200:])) > 30, "fans far behind do not poll at the same time"
     assert waits[10] < waits[150], "a longer wait has a longer interval"
