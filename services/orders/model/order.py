@@ -59,6 +59,8 @@ def attempt_after(status: str, reported: str) -> str:
     return reported if reported in ATTEMPT_TRANSITIONS[status] else status
 
 
+REFERENCE_CHARS = 12
+_ALPHABET = "ABCDEFGHJKMNPQRSTVWXYZ0123456789"  # 32 characters, without I, L, O and U, which are misread
 ENTRIES_MAX = 100
 REPLAY_OF = "rerun_of"  # in the payload of a command that repeats another
 MISMATCH = "mismatch"  # reason of an attempt that was authorised for another amount or currency
@@ -359,10 +361,6 @@ def place_of(command_id: str) -> tuple[str, int]:
     """The order and the place that an id tells; of one that is none of ours, an order that does not exist."""
     digits = uuid.UUID(command_id).hex
     return bytes.fromhex(digits[:24]).rstrip(b"\0").decode("ascii", "replace"), int(digits[24:], 16)
-
-
-REFERENCE_CHARS = 12
-_ALPHABET = "ABCDEFGHJKMNPQRSTVWXYZ0123456789"  # 32 characters, without I, L, O and U, which are misread
 
 
 def order_reference(keys: Keyring, reservation_id: str, key: str) -> str:

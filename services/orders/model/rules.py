@@ -28,6 +28,9 @@ DISPUTED, DISPUTE_LOST, DISPUTE_WON = "disputed", "dispute-lost", "dispute-won" 
 DISPUTE_REASONS = (DISPUTED, DISPUTE_LOST)
 REVIEW_SYNC_S, DISPUTE_SYNC_S = 60.0, 3600.0  # so often an order in review is compared with the provider
 REFUNDED_OUTSIDE = "refunded-outside"  # in part, at the provider itself: a person decides about the tickets
+OUTSIDE = "outside"  # reason of refunds that were made at the provider itself
+OVERSELL = "oversell"  # requester and reason of refunds of oversold tickets
+Ticket = dict[str, Any]
 
 Step = Literal[
     "send_refund", "return_tickets", "confirm", "charge", "sync_provider", "cancel_charge", "abandon_attempt", "cancel",
@@ -143,11 +146,6 @@ def next_due_s(order: Order, *, sync_interval_s: float) -> float | None:
     left_s = (order.expires_at_ms - order.now_ms) / 1000
     is_live = order.attempt is not None and order.attempt.status in LIVE_STATUSES
     return max(0.0, min(left_s, sync_interval_s) if is_live else left_s)
-
-
-OUTSIDE = "outside"  # reason of refunds that were made at the provider itself
-OVERSELL = "oversell"  # requester and reason of refunds of oversold tickets
-Ticket = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

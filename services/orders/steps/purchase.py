@@ -29,6 +29,8 @@ from services.orders.tickets.show import ShowInfo
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.orders")
+CANCEL_CAUSES = {"expired": "deadline", "lost": "inventory"}
+CAPTURE_FAILED = "capture"  # end reason of a sale that was revoked
 REFERENCE_PLACEHOLDER = (
     "{reference}"  # in a return_url: replaced by the reference, which the client cannot know before ordering
 )
@@ -249,11 +251,6 @@ def _latin(text: str) -> str:
     kept = "".join(sign for sign in plain if sign.isascii() and (sign.isalnum() or sign in SIGNS))
     letters, latin = sum(map(str.isalpha, plain)), sum(map(str.isalpha, kept))
     return " ".join(kept.split()).strip(" -.,:&+/") if latin * 2 > letters else ""
-
-
-log = get_logger("onsale.orders")
-CANCEL_CAUSES = {"expired": "deadline", "lost": "inventory"}
-CAPTURE_FAILED = "capture"  # end reason of a sale that was revoked
 
 
 async def confirm(run: OrderRun, order: Order, payment: OrderUpdate | None = None) -> Order | None:

@@ -33,6 +33,14 @@ from shared.runtime.logging import get_logger
 
 _APPLY_WEBHOOKS = statement(__package__, "apply_webhooks")
 _STORE_WEBHOOKS = statement(__package__, "store_webhooks")
+log = get_logger("onsale.orders")
+_BEGIN = statement(__package__, "begin_comparison")
+_END = statement(__package__, "end_comparison")
+_DIFFERING = statement(__package__, "differing_charges")
+AFTER_S = (60, 3600)  # so long after a charge was made
+COMPARISON_S, QUIET_S = 20.0, 60.0
+FIRST_S = 3600  # the first comparison looks back so much further
+PAGE = 1000
 TEXT_MAX_CHARS = 200
 BATCH_MAX = 200
 WAITING_MAX = 2000
@@ -101,16 +109,6 @@ async def apply_webhooks(store: OrderStore, busy: Collection[str]) -> None:
         references = (await connection.execute(_APPLY_WEBHOOKS, {"busy": list(busy)})).scalars().all()
         woken = await wake_in(connection, references, owner=store.owner, sync=True) if references else []
     await store.tell(woken)
-
-
-log = get_logger("onsale.orders")
-_BEGIN = statement(__package__, "begin_comparison")
-_END = statement(__package__, "end_comparison")
-_DIFFERING = statement(__package__, "differing_charges")
-AFTER_S = (60, 3600)  # so long after a charge was made
-COMPARISON_S, QUIET_S = 20.0, 60.0
-FIRST_S = 3600  # the first comparison looks back so much further
-PAGE = 1000
 
 
 async def compare_or_rest(store: OrderStore, providers: Mapping[str, Provider]) -> Quiet | None:

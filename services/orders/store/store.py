@@ -65,6 +65,8 @@ REFERENCES_MAX = 1000
 REOPENED = "reopened"  # before references that are nobody's to look at, but not as they were sold any more
 SOLD_S, SOLD_MAX = 1.0, 10_000  # a sold order is kept for so long: its fan nearly always asks once more, and soon
 NOTIFIED_MAX = 500  # references in one notification, which takes 8,000 bytes
+PaymentStatus = Literal["live", "dead", "absent"]
+TOMBSTONE = "tombstone"
 CHANNEL = "orders_open"
 _FIND_KEY = statement(__package__, "find_key")
 _READ = statement(__package__, "read")
@@ -399,10 +401,6 @@ class Frames(GroupCommits):
             if channels:
                 await pipe.execute()
         return [None] * len(orders)
-
-
-PaymentStatus = Literal["live", "dead", "absent"]
-TOMBSTONE = "tombstone"
 
 
 async def payment_statuses(db: AsyncEngine, payments: Sequence[PaymentRef]) -> list[PaymentStatus]:

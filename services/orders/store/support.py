@@ -26,6 +26,8 @@ from shared.runtime.clock import from_datetime, rfc3339
 
 _SEARCH = statement(__package__, "search")
 _TIMELINE = statement(__package__, "timeline")
+_LIST = statement(__package__, "list_commands")
+_READ = statement(__package__, "read_command")
 TIMELINE_MAX = 1000
 
 
@@ -68,10 +70,6 @@ def _ordered_by(customer: Customer) -> ColumnElement[bool]:
     if customer.event_id is not None:
         return order.c.owner_id == owner_id(customer.event_id, customer.holder)
     return and_(literal_column(SIGNED_IN_SQL), literal_column(HOLDER_SQL) == customer.holder)
-
-
-_LIST = statement(__package__, "list_commands")
-_READ = statement(__package__, "read_command")
 
 
 async def list_commands(

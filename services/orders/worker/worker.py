@@ -52,6 +52,19 @@ from shared.runtime.logging import get_logger
 from shared.runtime.tracing import sale_log
 
 log = get_logger("onsale.orders")
+Path = Literal["background", "request", "overflow", "late"]
+LISTENER = "onsale-orders-listen"
+SWEEP_S, QUIET_S = 0.5, 4.0
+TAKEN_MAX = 1000  # orders that one sweep takes over
+BEHIND_S = 0.5  # an order that waited so long for a worker is given to a process that has one
+PROVIDER_AWAY_PAUSE_S = 0.5
+DOUBT_S = 15.0  # longer than a statement of ours goes on after its connection broke
+DB_AWAY_PAUSE_S, FAILED_PAUSE_S = 0.5, 9.0
+_BEAT = statement("services.orders.store", "beat")
+_TAKE_OVER = statement("services.orders.store", "take_over")
+_READ_WOKEN = statement("services.orders.store", "read_woken")
+_READ_UNKNOWN = statement("services.orders.store", "read_unknown")
+_GIVE_UP = statement("services.orders.store", "give_up")
 STEPS_MAX = 20
 RETRYABLE = (NotSent, OutcomeUnknown, Problem)
 ERROR_MAX_CHARS = 500
@@ -203,22 +216,6 @@ class OrderProcessor:
         update.release = Release(due_in_s)
         await run.save(update)
         return Result(due_in_s)
-
-
-log = get_logger("onsale.orders")
-Path = Literal["background", "request", "overflow", "late"]
-LISTENER = "onsale-orders-listen"
-SWEEP_S, QUIET_S = 0.5, 4.0
-TAKEN_MAX = 1000  # orders that one sweep takes over
-BEHIND_S = 0.5  # an order that waited so long for a worker is given to a process that has one
-PROVIDER_AWAY_PAUSE_S = 0.5
-DOUBT_S = 15.0  # longer than a statement of ours goes on after its connection broke
-DB_AWAY_PAUSE_S, FAILED_PAUSE_S = 0.5, 9.0
-_BEAT = statement("services.orders.store", "beat")
-_TAKE_OVER = statement("services.orders.store", "take_over")
-_READ_WOKEN = statement("services.orders.store", "read_woken")
-_READ_UNKNOWN = statement("services.orders.store", "read_unknown")
-_GIVE_UP = statement("services.orders.store", "give_up")
 
 
 @dataclass(slots=True, eq=False)
