@@ -352,7 +352,7 @@ class MoneyProtocol(ProtocolModel[MoneyState]):
                 return state._replace(status="expired", end_reason="lost", **(paid if run.paid else {}))
             return state._replace(end_reason="taken")
         if step in ("sync_provider", "cancel_charge"):
-            return self._synced(state)._replace(sync=False)
+            return self._synced(state)._replace(sync=state.sync and step != "sync_provider")  # which reads every charge
         if step == "send_refund":
             n = run.refund[0]
             status = "refunded" if state.status == "confirmed" and n == 0 else state.status
