@@ -3,6 +3,7 @@
 from proof.guards.guard import Guard
 
 REQUESTS = "onsale/server/request_limits.py"
+ONE_PORT = "onsale/server/one_port.py"
 YAML = "onsale/strict_yaml.py"
 MIDDLEWARE = "onsale/middleware.py"
 CHARGES = "onsale/sandbox/charges.py"
@@ -77,6 +78,48 @@ SERVER_GUARDS = (
         '        if not self._incomplete.has_room(self, transport.get_extra_info("socket").fileno()):',
         "        if False:",
         "test_a_new_connection_is_refused_at_once_while_all_others_are_being_answered",
+    ),
+    Guard(
+        "A stranger reads no metrics",
+        ONE_PORT,
+        "if path_in_service in GUARDED and not self._is_operator(scope):",
+        "if False:",
+        "test_a_stranger_gets_neither_metrics_nor_readiness",
+    ),
+    Guard(
+        "A proxy on the same machine makes nobody an operator",
+        ONE_PORT,
+        "if peer and ip_address(peer[0]).is_loopback and not passed_on:",
+        "if peer and ip_address(peer[0]).is_loopback:",
+        "test_a_stranger_gets_neither_metrics_nor_readiness",
+    ),
+    Guard(
+        "A suite is ready when all of it is",
+        ONE_PORT,
+        'waiting_for = [*await self._reads.get("not ready", self._not_ready), *self._started()]',
+        "waiting_for = self._started()",
+        "test_the_suite_is_ready_when_its_services_are_and_it_has_started",
+    ),
+    Guard(
+        "Metrics of two processes are told apart",
+        "onsale/server/merged_metrics.py",
+        """return f'{name}{{process="{process}",{labels}'""",
+        "return f'{name}{{{labels}'",
+        "test_metrics_of_several_processes_are_one_text",
+    ),
+    Guard(
+        "Each process knows with how many it shares a limit",
+        "onsale/local/suite_services.py",
+        'shares = {"ONSALE_PROCESSES": str(suite.processes), ',
+        "shares = {",
+        "test_processes_share_limits_and_connections",
+    ),
+    Guard(
+        "Processes together take no more connections than PostgreSQL has",
+        "onsale/local/suite_services.py",
+        "ceil(POOL_MAX / suite.processes))",
+        "POOL_MAX)",
+        "test_processes_share_limits_and_connections",
     ),
 )
 

@@ -109,53 +109,6 @@ DECISIONS = (
 )  # fmt: skip
 WRITES = (
     Guard(
-        "A process that lost an order writes nothing",
-        SAVE, "p.owner = a.owner AND p.epoch = a.epoch AND p.wakes", "p.wakes",
-        "test_what_a_process_writes_after_it_lost_an_order_is_refused",
-    ),
-    Guard(
-        "Nor does a run from before it had the order back",
-        SAVE, " AND p.epoch = a.epoch", "",
-        "test_what_a_process_writes_after_it_lost_an_order_is_refused",
-    ),
-    Guard(
-        "Nothing is written over what was asked of an order meanwhile",
-        SAVE, " AND p.wakes = a.wakes", "",
-        "test_an_update_of_an_order_that_was_asked_for_something_since_is_refused",
-    ),
-    Guard(
-        "An order that is opened again is not taken for the one that it was",
-        f"{ORDERS}/store/sql/wake.sql", "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint", "1",
-        "test_a_run_from_before_an_order_was_closed_writes_nothing_into_its_next_life",
-    ),
-    Guard(
-        "An order of a silent process is taken over by one other",
-        f"{ORDERS}/store/sql/take_over.sql", "\n    FOR UPDATE SKIP LOCKED", "",
-        "test_an_order_of_a_silent_process_is_taken_over_by_one_other",
-    ),
-    Guard(
-        "A process keeps its orders while it is alive",
-        f"{ORDERS}/store/sql/take_over.sql",
-        " AND NOT EXISTS (\n        SELECT FROM orders.process a\n        WHERE a.owner = p.owner AND a.beat_at > clock_timestamp() - make_interval(secs => :takeover_s))",
-        "",
-        "test_a_process_that_beats_again_before_it_is_taken_over_keeps_its_orders",
-    ),
-    Guard(
-        "A process that was silent charges nobody",
-        f"{ORDERS}/steps/run.py", "        if not self._heartbeat.may_call:", "        if False:",
-        "test_nothing_is_sent_to_a_provider_without_a_fresh_heartbeat",
-    ),
-    Guard(
-        "A process is told that another has its order now",
-        f"{ORDERS}/store/store.py", "await self.tell(woken, taken=take)", "await self.tell(woken)",
-        "test_what_is_asked_of_an_order_elsewhere_reaches_its_process_at_once",
-    ),
-    Guard(
-        "An order that was woken while it was worked on is due again",
-        WORKER, "            if held.woken and not self._is_stopping:", "            if False:",
-        "test_an_order_asked_for_something_while_it_is_in_work_is_processed_again",
-    ),
-    Guard(
         "A sold order that somebody changes is not shown as it was sold",
         f"{ORDERS}/store/store.py", "                    self.sold.pop(reference, None)\n", "                    pass\n",
         "test_an_order_that_was_just_sold_is_polled_without_the_database_until_something_is_asked_of_it",
@@ -164,11 +117,6 @@ WRITES = (
         "Nor by the process that sold it, if another one does",
         WORKER, "            self._store.sold.pop(reference, None)\n", "            pass\n",
         "test_an_order_that_was_just_sold_is_polled_without_the_database_until_something_is_asked_of_it",
-    ),
-    Guard(
-        "No event takes all workers",
-        WORKER, "            self._ready.move_to_end(event_id)\n", "",
-        "test_events_take_turns_and_of_each_the_lowest_number_in_line_is_first",
     ),
     Guard(
         "An order that waits for a provider takes no worker",
@@ -184,11 +132,6 @@ WRITES = (
         "A provider that hangs takes no more than so many connections",
         WORKER, "min(self._workers_max - here, self._in_work_max - in_work)", "self._workers_max - here",
         "test_a_provider_that_hangs_does_not_take_all_memory_and_all_files",
-    ),
-    Guard(
-        "Who joined first is served first",
-        WORKER, "(one.join_seq, one.reference)", "(-one.join_seq, one.reference)",
-        "test_events_take_turns_and_of_each_the_lowest_number_in_line_is_first",
     ),
     Guard(
         "A charge is entered once",
@@ -494,21 +437,6 @@ PRICES = (
     ),
 )  # fmt: skip
 MESSAGES = (
-    Guard(
-        "A poll is answered from memory only by the owner of the order",
-        WORKER, "if not (self._hears and self._heartbeat.is_fresh):", "if False:",
-        "test_a_process_that_is_silent_or_deaf_asks_the_database",
-    ),
-    Guard(
-        "What was read before a request is not answered after it",
-        WORKER, "held.woken or order is None", "order is None",
-        "test_an_answer_that_was_read_before_a_request_is_not_kept_after_it",
-    ),
-    Guard(
-        "A poll shows what was asked of the order",
-        WORKER, "        self._store.latest.pop(open_order.reference, None)\n", "",
-        "test_what_was_asked_of_an_order_is_seen_in_its_next_poll",
-    ),
     Guard(
         "Outgoing webhooks reach no private address",
         f"{ORDERS}/webhooks/dispatcher.py", "return address.is_global and not", "return not",

@@ -110,6 +110,46 @@ OPERATOR_GUARDS = (
         "test_several_processes_allow_no_more_than_one",
     ),
     Guard(
+        "No more calls run within one process at a time than over connections",
+        "shared/rpc.py", "async with asyncio.timeout(deadline_s), self._calls_here:", "async with asyncio.timeout(deadline_s):",
+        "test_no_more_calls_run_at_once_than_over_connections",
+    ),
+    Guard(
+        "Each caller within one process gets a problem of its own",
+        "shared/web/internal_api.py", "return from_document(status, problem.body())", "return problem",
+        "test_one_problem_for_several_callers_is_several_objects",
+    ),
+    Guard(
+        "A service that has ended is not called as a function any more",
+        "shared/rpc.py", "        del _here[name]\n", "        pass\n",
+        "test_a_service_that_has_ended_is_called_by_http_again",
+    ),
+    Guard(
+        "A fan's calls to orders are limited over all processes",
+        "services/orders/app.py", "keys_max=settings.cache_entries_max, shared_by=settings.processes", "keys_max=settings.cache_entries_max",
+        "test_every_limit_of_a_service_is_made_for_all_its_processes",
+    ),
+    Guard(
+        "A fan's calls to inventory are limited over all processes",
+        "services/inventory/app.py", ", shared_by=settings.processes", "",
+        "test_every_limit_of_a_service_is_made_for_all_its_processes",
+    ),
+    Guard(
+        "Holds of an address are limited over all processes",
+        "services/inventory/state.py", "most=ceil(settings.address_holds_max / settings.processes)", "most=settings.address_holds_max",
+        "test_every_limit_of_a_service_is_made_for_all_its_processes",
+    ),
+    Guard(
+        "Wrong keys are counted over all processes",
+        "shared/web/app.py", "WrongKeys(shared_by=settings.processes)", "WrongKeys()",
+        "test_every_limit_of_a_service_is_made_for_all_its_processes",
+    ),
+    Guard(
+        "Wrong codes are counted over all processes",
+        "services/gateway/app.py", "JoinBatcher(queue, line_cache, tuning, processes=settings.processes)", "JoinBatcher(queue, line_cache, tuning)",
+        "test_every_limit_of_a_service_is_made_for_all_its_processes",
+    ),
+    Guard(
         "An operator's key that is not set opens nothing",
         AUTH, '            raise BadCredential("This admin key is unknown.")', '            return Operator("x", "admin")',
         "test_an_admin_key_names_an_operator_and_a_role",
@@ -352,6 +392,26 @@ OTHER_GUARDS = (
         "Nobody is refused for orders that a provider held up",
         "shared/process/load.py", "max(0, self._working + waiting - held_up)", "(self._working + waiting)",
         "test_nobody_is_refused_for_what_a_provider_has_held_up",
+    ),
+    Guard(
+        "A service that has stopped answering is slow, not idle",
+        "shared/process/load.py", ", *(s for s in ages if s >= STUCK_S)", "",
+        "test_an_unanswered_request_counts_with_its_age_once_it_is_old",
+    ),
+    Guard(
+        "A purchase whose request waits for it counts once",
+        "shared/process/load.py", "        self.in_flight -= 1\n        try:\n            yield\n        finally:\n            self.in_flight += 1\n", "        yield\n",
+        "test_a_request_that_waits_for_its_order_is_counted_once",
+    ),
+    Guard(
+        "What waits for a provider is nobody's load",
+        "shared/process/load.py", "return (self._working - self._outside) / self._working if self._working else 1.0", "return 1.0",
+        "test_work_in_the_background_counts_and_is_never_refused_but_not_while_it_waits_for_somebody_else",
+    ),
+    Guard(
+        "Who only looks keeps out nobody who pays",
+        "shared/process/load.py", "            work = self.purchases\n", "            work = self.looks\n",
+        "test_who_looks_does_not_keep_out_who_pays_and_a_price_is_looked_at",
     ),
     Guard(
         "Every queue has an end",

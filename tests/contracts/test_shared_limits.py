@@ -2,9 +2,11 @@
 one does, but for the rounding of each part, and each lets somebody in.
 """
 
-from collections.abc import Callable
+import ast
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from math import ceil
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,7 @@ from shared.errors.problems import BadCredential, TooManyRequests, TooManyWrongC
 from shared.security.auth import WRONG_KEYS_PER_MINUTE, WrongKeys
 from shared.security.limits import ADDRESS_AT_ONCE, AddressGuessLimiter, FanLimit, Guess
 
+ROOT = Path(__file__).parents[2]
 PROCESSES = (1, 2, 3, 8)
 ADDRESS = "203.0.113.9"
 SCOPE = {"type": "http", "client": (ADDRESS, 1), "headers": []}
@@ -143,3 +146,26 @@ def test_arrivals_count_as_many_times_as_there_are_processes() -> None:
         if number % 4 == 0:
             of_four.record("show", now_s=0.0)
     assert of_four.per_s("show", now_s=1.0) == pytest.approx(one.per_s("show", now_s=1.0))
+
+
+MADE = {
+    "Buckets", "FanLimit", "GuessLimiter", "AddressGuessLimiter", "WrongKeys", "PlainPageLimit", "AddressHolds",
+    "EntryDelays", "WaitsOfAddresses", "ArrivalRate", "JoinBatcher",
+}  # fmt: skip
+
+
+def limits_made() -> Iterator[tuple[str, str]]:
+    """Where each limit of the services is made, and how."""
+    for file in sorted(file for folder in ("services", "shared") for file in (ROOT / folder).rglob("*.py")):
+        source = file.read_text()
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Call) and MADE & {ast.unparse(each) for each in (node.func, *node.args)}:
+                yield f"{file.relative_to(ROOT)}:{node.lineno}", ast.unparse(node)
+
+
+def test_every_limit_of_a_service_is_made_for_all_its_processes() -> None:
+    made = dict(limits_made())
+    assert len(made) >= len(MADE)
+    assert [
+        place for place, call in made.items() if "processes" not in call and "shared_by=shared_by" not in call
+    ] == []
