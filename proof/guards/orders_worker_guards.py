@@ -5,6 +5,7 @@ from proof.guards.guard import Guard
 ORDERS = "services/orders"
 CHECKOUT = f"{ORDERS}/checkout/checkout.py"
 SAVE = f"{ORDERS}/store/sql/save.sql"
+RUN = f"{ORDERS}/steps/run.py"
 WORKER = f"{ORDERS}/worker/worker.py"
 COMPARED = f"{ORDERS}/store/sql/differing_charges.sql"
 OWNERSHIP = (
@@ -67,17 +68,17 @@ OWNERSHIP = (
     ),
     Guard(
         "A run from before a silence of its process charges nobody",
-        WORKER, "return self.is_fresh and _began_in.get() in (None, self.life)", "return self.is_fresh",
+        RUN, "return self.is_fresh and _began_in.get() in (None, self.life)", "return self.is_fresh",
         "test_a_run_from_before_a_silence_charges_nobody_though_its_process_is_heard_again",
     ),
     Guard(
         "A beat counts from before it was sent",
-        WORKER, "self._beat_s = max(begun_s, self._beat_s or begun_s)", "self._beat_s = self._clock()",
+        RUN, "self._beat_s = max(begun_s, self._beat_s or begun_s)", "self._beat_s = self._clock()",
         "test_a_beat_counts_from_before_it_was_sent",
     ),
     Guard(
         "An order is read before it is worked on after a silence",
-        WORKER, "            for held in self._held.values():\n                held.order = None\n", "",
+        WORKER, "if self._heartbeat.life != life:", "if False:",
         "test_an_order_that_is_begun_after_a_silence_is_read_first",
     ),
     Guard(
@@ -121,6 +122,27 @@ OWNERSHIP = (
         "test_a_process_that_stops_finishes_what_is_in_work_and_leaves_the_rest_to_others",
     ),
     Guard(
+        "A process that stops takes over no orders",
+        WORKER, "if found.dead and not self._is_stopping:", "if found.dead:",
+        "test_a_process_that_stops_finishes_what_is_in_work_and_leaves_the_rest_to_others",
+    ),
+    Guard(
+        "Tickets of a sale that another process made are not returned",
+        f"{ORDERS}/steps/purchase.py", "        await run.save(run.update(order, bumps_version=False))\n", "",
+        "test_a_sale_stays_that_another_process_made_while_this_one_was_silent",
+    ),
+    Guard(
+        "A charge that may have been sent is not taken for never sent",
+        f"{ORDERS}/steps/purchase.py", "never_sent = isinstance(failed, NotSent) and is_first", "never_sent = isinstance(failed, NotSent)",
+        "test_a_worker_stopped_at_a_failpoint_does_not_change_the_end_of_a_story",
+    ),
+    Guard(
+        "A charge is tried no longer than its hold lasts",
+        WORKER,
+        "            pause_s = min(pause_s, (order.expires_at_ms - order.now_ms) / 1000)\n", "            pass\n",
+        "test_a_charge_is_retried_until_the_hold_ends_and_the_order_expires_unless_it_may_be_charged",
+    ),
+    Guard(
         "A process that stops finishes what is in work",
         WORKER, "_, late = await asyncio.wait(tasks, timeout=self._tuning.handover_s)", "late = tasks",
         "test_a_process_that_stops_finishes_what_is_in_work_and_leaves_the_rest_to_others",
@@ -132,12 +154,12 @@ OWNERSHIP = (
     ),
     Guard(
         "A fan whose order no worker begins within a second does not wait for one",
-        WORKER, "        if not await self.settle(reference):\n", "        if True:\n",
+        WORKER, "                WORKERS_IN_TIME.set(0)\n", '                return "overflow"\n',
         "test_an_order_that_no_worker_begins_in_time_is_processed_in_its_request",
     ),
     Guard(
         "Orders that requests begin themselves are limited",
-        WORKER, "            if self._free_slots <= 0:\n                return False\n", "",
+        WORKER, "if held is None or (held.task is None and held.is_ready and self._free_slots <= 0):", "if held is None:",
         "test_a_request_waits_a_bounded_time_and_orders_beyond_the_slots_go_to_the_background",
     ),
     Guard(
@@ -202,7 +224,7 @@ COMPARISON = (
     ),
     Guard(
         "What the provider did not answer counts as compared by nobody",
-        f"{ORDERS}/worker/comparison.py", "            return []  # in a minute\n", "            charges = []\n",
+        f"{ORDERS}/store/provider_reports.py", "            return []  # in a minute\n", "            charges = []\n",
         "test_a_comparison_that_the_provider_did_not_answer_is_made_again_in_a_minute",
     ),
 )  # fmt: skip

@@ -405,7 +405,7 @@ OTHER_GUARDS = (
     ),
     Guard(
         "What waits for a provider is nobody's load",
-        "shared/process/load.py", "return (self._working - self._outside) / self._working if self._working else 1.0", "return 1.0",
+        "shared/process/load.py", "return (self._working - self.outside_now) / self._working if self._working else 1.0", "return 1.0",
         "test_work_in_the_background_counts_and_is_never_refused_but_not_while_it_waits_for_somebody_else",
     ),
     Guard(

@@ -2,7 +2,13 @@
 
 import asyncio
 
+import pytest
+
+from services.orders.model.order import OpenOrder
 from services.orders.requests import requests
+from services.orders.steps import purchase
+from services.orders.steps.run import OrderRun
+from services.orders.store.store import NotWritten
 from tests.support.running.suite import problem
 from tests.support.wait import wait_until
 
@@ -71,6 +77,18 @@ async def test_stock_sold_by_a_stopped_worker_is_returned_if_the_order_ended(pro
     await shop.sandbox.post("/control", json={"down_for_s": 0})
     await shop.wait_for_status(reference, "cancelled")
     await wait_until(lambda: shop.inventory.has_status(reservation_id, "returned"))
+
+
+async def test_a_sale_stays_that_another_process_made_while_this_one_was_silent(manual):
+    """This one read the order as it had ended, and asks inventory to release its hold only now."""
+    reservation_id = await manual.inventory.hold()
+    reference = await manual.order_of(reservation_id)
+    await manual.work()
+    state = manual.state
+    run = OrderRun(state.worker._processor.parts, OpenOrder(reference, "silent", 0))
+    with pytest.raises(NotWritten):
+        await purchase.release_hold(run, await state.store.read(reference))
+    assert await manual.inventory.has_status(reservation_id, "confirmed")
 
 
 async def test_an_order_whose_hold_was_taken_by_force_is_refunded(manual):

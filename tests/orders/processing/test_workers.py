@@ -353,12 +353,15 @@ async def test_a_process_that_stops_finishes_what_is_in_work_and_leaves_the_rest
     await asyncio.sleep(0)
     await other.worker.sweep()
     assert (other.held, closing.done()) == (set(), False)
+    await servers.add("A3", due_in_s=3600)
+    await one.worker.sweep()
+    assert (await servers.owners())["A3"] == (SILENT, 0), "it takes over no more"
     one.runs.go_on.set()
     await closing
     assert one.runs.references == one.runs.ended == ["A1"], "it is not broken off, and no other begins"
-    assert {owner for owner, _ in (await servers.owners()).values()} == {""}
+    assert {owner for owner, _ in (await servers.owners()).values()} == {"", SILENT}
     await other.worker.sweep()
-    assert other.held == {"A1", "A2"}
+    assert other.held == {"A1", "A2", "A3"}
 
 
 async def test_a_process_that_stops_does_not_wait_for_ever(servers: Servers) -> None:
