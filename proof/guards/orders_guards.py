@@ -110,7 +110,7 @@ WRITES = (
     Guard(
         "A sold order that somebody changes is not shown as it was sold",
         f"{ORDERS}/store/store.py", "                    self.sold.pop(reference, None)\n", "                    pass\n",
-        "test_an_order_that_was_just_sold_is_polled_without_the_database_until_something_is_asked_of_it",
+        "test_a_sold_order_that_changes_is_forgotten_before_anybody_hears_of_it",
     ),
     Guard(
         "Nor by the process that sold it, if another one does",

@@ -121,6 +121,24 @@ async def test_an_order_that_was_just_sold_is_polled_without_the_database_until_
         assert (await owner.view(reference))["customer"]["email"] == address
 
 
+async def test_a_sold_order_that_changes_is_forgotten_before_anybody_hears_of_it(
+    processes: OrdersProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when its mail could not be sent: no process is asked to look at it."""
+    shop = await processes.open()
+    reference = await shop.order()
+    await shop.wait_until_settled(reference, "confirmed")
+    store = shop.state.store
+    store.sold[reference] = await shop.row(reference)
+
+    async def lose(*_: Any) -> None:
+        return None
+
+    monkeypatch.setattr(store_module, "notify", lose)
+    await store.forget_sold([reference])
+    assert reference not in store.sold
+
+
 async def test_a_process_that_is_silent_or_deaf_asks_the_database(
     processes: OrdersProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
