@@ -21,6 +21,7 @@ from onsale.data_dir import with_driver
 from onsale.sandbox.webhooks import SIGNATURE_HEADER, sign
 from proof.bad_input.changed.credentials import mutations
 from proof.bad_input.findings import Findings
+from shared.contracts.fields import tidy
 from tests.support.running.fans import fan_of
 from tests.support.running.suite import RunningSuite, bearer
 from tests.support.wait import wait_until
@@ -132,8 +133,10 @@ async def send_changed_codes(suite: RunningSuite, found: Findings, random: Rando
 
 
 def _other_code(text: str, code: str) -> bool:
-    """Whether it is really another code: case, spaces and dashes make none, nor O for 0, I or L for 1."""
-    return _plain(text) != _plain(code) and "\xff" not in text
+    """Whether it is really another code: case, spaces and dashes make none, nor O for 0, I or L for 1. Blanks alone are
+    no code at all.
+    """
+    return _plain(text) != _plain(code) and "\xff" not in text and tidy(text) != ""
 
 
 def _plain(code: str) -> str:
