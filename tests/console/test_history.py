@@ -109,7 +109,9 @@ async def test_the_last_hour_comes_from_memory_a_second_apart(
             await next_of(stream, "vitals")
         async with console.client() as client:
             found = (await client.get(PATH, params=time)).json()
-            assert len(found["at_ms"]) >= 3
+            while len(found["at_ms"]) < 3:  # on a busy machine two of them may be of one second
+                await next_of(stream, "vitals")
+                found = (await client.get(PATH, params=time)).json()
             assert found["series"]["stock.free"][-1] == 100
             assert (await client.get(PATH, params={"to_ms": 1})).json()["at_ms"] == []
             assert (await client.get(PATH, params={"step_s": 0})).status_code == 422
