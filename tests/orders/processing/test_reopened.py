@@ -7,24 +7,32 @@ import pytest
 from services.orders.model.order import OpenOrder
 from services.orders.model.update import OrderUpdate
 from services.orders.providers.provider import ProviderRejected
-from services.orders.store.store import NotWritten
+from services.orders.store.store import NotWritten, OrderLost
 from services.orders.worker import worker
 from tests.orders.manual_orders import ManualShop
 
 
 async def test_a_run_from_before_an_order_was_closed_writes_nothing_into_its_next_life(manual: ManualShop) -> None:
-    """Owner and epoch are the same again, and as much was asked of it."""
+    """Its owner is the same again, and as much was asked of it. Nor does the run read the order as its own."""
     store, reference = manual.state.store, await manual.order()
     await manual.work()
-    await store.wake([reference])
-    claim = OpenOrder(reference, store.owner, 0)
-    left = await store.read_claimed(claim)
+
+    async def opened_again() -> OpenOrder:
+        await store.wake([reference], sync=True)
+        [[epoch]] = await manual.query("SELECT epoch FROM orders.open_order")
+        return OpenOrder(reference, store.owner, epoch)
+
+    before = await opened_again()
+    left = await store.read_claimed(before)
     await manual.work()
-    await store.wake([reference], sync=True)
+    now = await opened_again()
     with pytest.raises(NotWritten):
-        await store.save(OrderUpdate(left, claim).set_order(status="refunded"))
+        await store.save(OrderUpdate(left, before).set_order(status="refunded"))
     assert await manual.status(reference) == "confirmed"
-    update = OrderUpdate(await store.read_claimed(claim), claim).set_order(dispute="open")
+    for stale in (before, before._replace(epoch=0)):
+        with pytest.raises(OrderLost):
+            await store.read_claimed(stale)
+    update = OrderUpdate(await store.read_claimed(now), now).set_order(dispute="open")
     await store.save(update)
     assert (await manual.row(reference)).dispute == "open"
     assert (await manual.row(reference)).sync_requested, "what was asked since is still to be done"

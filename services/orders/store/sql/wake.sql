@@ -1,9 +1,9 @@
 -- Asks for a look at orders: what is open is due now, what is not is opened for this process. With :sync their charges are
 -- read at the provider, with :take they are this process' from now on. Rows are locked in key order, and stay so for the
--- transaction. Returns who owns each, and whether it was closed (a row that was inserted has no `xmax`). The wakes of an
--- order that is opened again begin with the time, so that no run that is left from before takes it for the one that it was.
-INSERT INTO orders.open_order AS p (reference, event_id, join_seq, owner, sync_requested, wakes, woken)
-SELECT o.reference, o.event_id, o.join_seq, :owner, :sync, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, true
+-- transaction. Returns who owns each, and whether it was closed (a row that was inserted has no `xmax`). The epoch of an
+-- order that is opened again is a new one, so that no run that is left from before takes it for the one that it was.
+INSERT INTO orders.open_order AS p (reference, event_id, join_seq, owner, epoch, sync_requested, woken)
+SELECT o.reference, o.event_id, o.join_seq, :owner, (random() * 1000000000)::integer, :sync, true
 FROM orders."order" o
 WHERE o.reference = ANY(CAST(:references AS text[])) AND o.status <> 'tombstone'
 ORDER BY o.reference
