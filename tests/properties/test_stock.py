@@ -80,7 +80,9 @@ class StockMachine(StockSystem):
 
     @rule(holder=FAN, selection=SELECTION, other=SELECTION)
     def repeat_a_key(self, holder: str, selection: Selection, other: Selection) -> None:
-        """The same key again, with the same body and with another."""
+        """The same key again, with the same body and with another. A key that was answered with the reservation of
+        another, for the same places, has made none.
+        """
         key = self.new_key()
         first = self.run(self._reserve(holder, selection, key))
         if self._record(holder, selection, first) != "held":
@@ -88,7 +90,7 @@ class StockMachine(StockSystem):
         again = self.run(self._reserve(holder, selection, key))
         assert isinstance(again, ReservationRow)
         assert again.reservation_id == first.reservation_id
-        if other != selection:
+        if other != selection and first.reservation_id == self.request(holder, selection, key).reservation_id:
             over_limit = {"limit-exceeded"} & {self.model.expected_outcome(holder, other)}
             assert self.run(self._reserve(holder, other, key)).slug in {"idempotency-key-reused", *over_limit}
 
