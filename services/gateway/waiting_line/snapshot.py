@@ -128,9 +128,12 @@ class LineSnapshot:
         self._body, self._body_at_ms = b"", 0
 
     def _near_places(self) -> int:
-        """Places that the head may reach before a page has read the line twice more."""
+        """Places that the head may reach before a page has read the line twice more, and that the tickets reach: who is
+        behind them has to hear nothing but that they are gone, which the line tells sooner than a poll.
+        """
         head_per_s = self.frame.rate_per_s / max(LIVE_RATIO_MIN, self.frame.live_ratio)
-        return CALLS_AT_ONCE + math.ceil((2 * self.line_read_after_ms / 1000 + NEAR_S) * head_per_s)
+        places = CALLS_AT_ONCE + math.ceil((2 * self.line_read_after_ms / 1000 + NEAR_S) * head_per_s)
+        return int(min(places, self._reach))
 
     def rank(self, lane: int, join_seq: int) -> int | None:
         """The rank of a `join_seq`: itself, or its drawn rank with a lottery; `None` before the draw."""

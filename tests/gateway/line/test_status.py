@@ -137,6 +137,10 @@ async def test_in_a_long_line_fans_who_are_not_near_the_head_read_the_public_lin
     for places, reads_line in ((near, False), (near + 1, True)):
         status, _ = await said(100 + places, tail=30_000)
         assert ("heartbeat_after_ms" in status) == reads_line
+    for places, reads_line in ((1_000, False), (1_001, True)):
+        status, line = await said(100 + places, tail=30_000, rate_per_s=1000, calls_left=0)
+        assert ("heartbeat_after_ms" in status) == reads_line, "behind the tickets polls are rare; the line tells"
+        assert line["near_places"] == 1_000
     _, line = await said(500, tail=400_100)
     assert line["poll_after_ms"] == 20_000, "a longer line is read less often: there may be no cache"
     _, line = await said(500, tail=10_000_000)
