@@ -26,14 +26,14 @@ from bench.night.suite import Rules
 from shared.routes import Service
 
 DATA_DIR = Path(__file__).parents[2] / ".onsale"
-FANS_PER_STREAM, FANS_PER_S = 10, 5_000
+FANS_PER_STREAM, FANS_PER_S = 10, 4_000
 
 
 def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options from the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.night", description=__doc__)
     parser.add_argument("--fans", type=int, default=500_000, help="how many come; with fewer, all else is smaller too")
-    parser.add_argument("--arrive-over", type=float, help="seconds over which they come; by default one for 5,000 fans")
+    parser.add_argument("--arrive-over", type=float, help="seconds over which they come; by default one for 4,000 fans")
     parser.add_argument("--tickets", type=int, help="how many there are; by default one for fifty fans")
     parser.add_argument("--streams", type=int, help="fans with a stream; by default one of ten")
     parser.add_argument(

@@ -18,7 +18,8 @@ from bench.harness.load import Answer, request
 from bench.night.record import Record
 from onsale.client.fan import CALLED, LOST, OVER
 
-ATTEMPTS_MAX, RETRY_STATUSES = 8, frozenset({0, 429, 503})
+ATTEMPTS_MAX = 8
+RETRY_STATUSES = frozenset({0, 408, 429, 503})  # 408: sent as the server ended an idle connection
 ORDER_POLL_S = 2.5  # as the order page polls while it has no stream
 
 Pool = Literal["join", "line", "pass", "stock", "orders"]
@@ -99,7 +100,7 @@ class Fan:
     def _call(
         self, name: str, pool: Pool, method: str, path: str, *, token: str = "", key: str = "", body: Any = None
     ) -> Generator[Step, Any, tuple[int, Any]]:
-        """Status and document. After 429, 503 and a broken connection it repeats the request as the answer says."""
+        """Status and document. After a passing refusal or a broken connection it asks again, as the answer says."""
         headers = {"authorization": f"Bearer {token}"} if token else {"origin": "http://bench"}
         if key:
             headers["idempotency_key"] = key

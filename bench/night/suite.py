@@ -23,7 +23,7 @@ from shared.routes import SALE_SERVICES, Service, route
 
 EVENT_ID, SECTION_ID, OPERATORS_URL = "night", "GA", f"http://{HOST}"
 BURST_S = 0.2
-LIVENESS_S, POLLS_PER_S, WINDOW_MS = 240, 2_000, 1_000
+LIVENESS_S, POLLS_PER_S, WINDOW_MS = 240, 2_000, 2_500
 
 
 @dataclass(frozen=True)
