@@ -231,6 +231,6 @@ class BoundedRequests(HttpToolsProtocol):
         fields = {"content-type": problems.MEDIA_TYPE, "content-length": str(len(body)), **problem.headers()}
         lines = [name.encode() + b": " + value.encode() + b"\r\n" for name, value in fields.items()]
         lines += [b"%b: %b\r\n" % each for each in self.server_state.default_headers if each[0] != b"connection"]
-        self.transport.write(b"".join([STATUS_LINE[problem.code], *lines, b"connection: close\r\n\r\n"]))
         is_head = self.url and self.parser.get_method() == b"HEAD"  # without a target it may be that of the one before
-        self.transport.write(b"" if is_head else body)
+        parts = [STATUS_LINE[problem.code], *lines, b"connection: close\r\n\r\n", b"" if is_head else body]
+        self.transport.write(b"".join(parts))

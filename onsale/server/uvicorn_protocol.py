@@ -5,64 +5,23 @@ for mostly a few hundred bytes. It also runs a task with messages for each reque
 whether it can begin without one (joins and the status of a waiting fan, of which a crowd asks for thousands a second).
 """
 
-import asyncio
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from onsale.server.request_limits import BoundedRequests
 from shared.web.answers import WITHOUT_BODY, Answer, Later
+from shared.web.listener import Pending
 
-STATUS_LINE_START, INTERIM = b"HTTP/1.", b"HTTP/1.1 100 "
 CLOSES = (b"connection", b"close")
 
 
-class DelayedHead:
-    """A transport that delays a response's head until its body comes, or the event loop's next iteration."""
-
-    __slots__ = ("_head", "_later", "_transport")
-
-    def __init__(self, transport: Any) -> None:
-        self._transport = transport
-        self._later = asyncio.get_running_loop().call_soon
-        self._head = b""
-
-    def write(self, data: bytes) -> None:
-        if self._head:
-            head, self._head = self._head, b""
-            self._transport.write(head + data)
-        elif data.startswith(STATUS_LINE_START) and not data.startswith(INTERIM):  # its reader waits for it
-            self._head = data
-            self._later(self.flush)
-        else:
-            self._transport.write(data)
-
-    def flush(self) -> None:
-        """Writes a head whose body has not come yet, as of a stream."""
-        if self._head:
-            self.write(b"")
-
-    def close(self) -> None:
-        self.flush()
-        self._transport.close()
-
-    def release(self) -> Any:
-        """The wrapped transport, with nothing delayed: for streams that write to it directly."""
-        self.flush()
-        return self._transport
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
 class SingleWriteProtocol(BoundedRequests):
-    """uvicorn's protocol with request limits, on such a transport."""
+    """uvicorn's protocol with request limits, which writes a service's answers itself."""
 
     _answering: RequestResponseCycle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(DelayedHead(transport))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """uvicorn tells only the request that was read last that the client has gone. The one that is being answered
@@ -88,8 +47,18 @@ class SingleWriteProtocol(BoundedRequests):
             found.future.add_done_callback(lambda ended: self._finish(cycle, found.make(ended)))
         elif isinstance(found, Answer) and not self.pipeline:
             self._finish(cycle, found)
+        elif isinstance(found, Pending):
+            super()._start_asgi_task(cycle, partial(self._run, cycle, found))
         else:
             super()._start_asgi_task(cycle, found)
+
+    async def _run(
+        self, cycle: RequestResponseCycle, pending: Pending, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        answer = await pending.run(send)
+        if answer is not None:
+            await self.flow.drain()
+            self._finish(cycle, answer)
 
     def _finish(self, cycle: RequestResponseCycle, answer: Answer) -> None:
         """Completes the cycle as uvicorn does. The transport writes the response in the event loop's next iteration,

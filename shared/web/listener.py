@@ -104,7 +104,7 @@ class ServiceListener:
     async def answer(self, request: Request) -> Answer:
         """The answer of a fast route."""
         found: Any = self._begin(request)
-        made = await found.run(None) if isinstance(found, _Pending) else await found if isawaitable(found) else found
+        made = await found.run(None) if isinstance(found, Pending) else await found if isawaitable(found) else found
         assert isinstance(made, Answer), "the framework and streams send theirs"
         return made
 
@@ -117,7 +117,7 @@ class ServiceListener:
             if self._load is not None:
                 request.number = self._load.before(request.scope)
             if request.traced or request.picked:
-                return _Pending(self, request, route, None)  # what it logs has the context of its task
+                return Pending(self, request, route, None)  # what it logs has the context of its task
             found = self.call(request, route)
         except Exception as raised:  # noqa: BLE001
             return self.after(request, self.refusal(request, raised))
@@ -125,7 +125,7 @@ class ServiceListener:
             return self.after(request, found)
         if isinstance(found, Later):
             return Later(found.future, partial(self._made, request, found.make))
-        return _Pending(self, request, route, found)
+        return Pending(self, request, route, found)
 
     def _name(self, request: Request) -> FastRoute | None:
         """Gives the request its id, and decides whether it is traced and logged step by step; its fast route."""
@@ -236,8 +236,10 @@ class ServiceListener:
                 )  # fmt: skip
 
 
-class _Pending:
-    """An answer that takes waiting, a stream, or what the framework will answer: an ASGI app."""
+class Pending:
+    """An answer that takes waiting, a stream, or what the framework will answer: an ASGI app. A server may `run` it and
+    write the answer that comes of it as its own.
+    """
 
     def __init__(
         self, listener: ServiceListener, request: Request, route: FastRoute | None,

@@ -110,7 +110,7 @@ async def serve(handshake: StreamHandshake) -> bool:
     if protocol is None:
         return await asgi.serve(handshake)
     await handshake.send(head_message())
-    transport = getattr(cycle.transport, "release", lambda: cycle.transport)()
+    transport = cycle.transport
     if transport.get_write_buffer_size():  # the listener does not even take the head
         transport.abort()
         await asyncio.sleep(0)

@@ -1,8 +1,8 @@
-"""Head and body of an answer are sent in one write; a head without a body yet is sent in the next loop iteration. What
-needs no waiting is answered without a task.
-"""
+"""Head and body of an answer are sent in one write. What needs no waiting is answered without a task."""
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,79 +10,13 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from onsale.server.uvicorn_protocol import DelayedHead
 from shared.web.answers import Answer, Later
 from shared.web.fast_routes import Found
+from shared.web.listener import Pending
 from tests.support.running.serving import on_our_protocol
 from tests.support.wait import wait_until
 
-HEAD, BODY = b"HTTP/1.1 200 OK\r\n\r\n", b"{}"
-
-
-class RecordingTransport:
-    """Records each write."""
-
-    def __init__(self) -> None:
-        self.writes: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        self.writes.append(data)
-
-    def close(self) -> None:
-        self.writes.append(b"closed")
-
-    def is_closing(self) -> bool:
-        return b"closed" in self.writes
-
-
-@pytest.fixture
-def transport() -> RecordingTransport:
-    return RecordingTransport()
-
-
-async def test_head_and_body_are_one_write(transport: RecordingTransport):
-    delayed = DelayedHead(transport)
-    for _ in range(2):
-        delayed.write(HEAD)
-        delayed.write(BODY)
-    await asyncio.sleep(0)
-    assert transport.writes == [HEAD + BODY, HEAD + BODY]
-
-
-async def test_the_answer_to_a_client_that_asks_whether_to_continue_is_sent_at_once(transport: RecordingTransport):
-    delayed = DelayedHead(transport)
-    go_on = b"HTTP/1.1 100 Continue\r\n\r\n"
-    for part in (go_on, HEAD, BODY):
-        delayed.write(part)
-    assert transport.writes == [go_on, HEAD + BODY], "its reader waits for it; HAProxy loses a body that comes later"
-
-
-async def test_a_streams_head_is_sent_in_the_next_iteration_and_its_frames_at_once(transport: RecordingTransport):
-    delayed = DelayedHead(transport)
-    delayed.write(HEAD)
-    assert transport.writes == []
-    await asyncio.sleep(0)
-    assert transport.writes == [HEAD]
-    delayed.write(BODY)
-    assert transport.writes == [HEAD, BODY]
-
-
-async def test_closing_sends_a_delayed_head(transport: RecordingTransport):
-    delayed = DelayedHead(transport)
-    delayed.write(HEAD)
-    delayed.close()
-    assert transport.writes == [HEAD, b"closed"]
-    assert delayed.is_closing()
-
-
-async def test_an_empty_body_sends_the_head_at_once(transport: RecordingTransport):
-    delayed = DelayedHead(transport)
-    delayed.write(HEAD)
-    delayed.write(b"")
-    delayed.write(HEAD)
-    delayed.write(BODY)
-    await asyncio.sleep(0)
-    assert transport.writes == [HEAD, HEAD + BODY]
+DATA_SEGMENTS_IN = 152  # of Linux' `tcp_info`
 
 
 class Immediate:
@@ -105,6 +39,21 @@ class Immediate:
         self.tasks += 1
         await asyncio.sleep(0.01)
         await Answer(200, b"later" + scope["query_string"])(scope, receive, send)
+
+
+class Waits(Immediate):
+    """Answers after a while, as a service does."""
+
+    class _Later(Pending):
+        def __init__(self) -> None:
+            """Needs no listener."""
+
+        async def run(self, send: Send | None) -> Answer | None:
+            await asyncio.sleep(0.001)
+            return Answer(200, b"waited" * 100)
+
+    def begin(self, scope: Scope, receive: Receive) -> Found:
+        return self._Later()
 
 
 @asynccontextmanager
@@ -139,6 +88,16 @@ async def test_what_needs_no_waiting_is_answered_without_a_task_on_the_same_conn
             assert b"x-way: now\r\n" in head
             assert b"connection" not in head
         assert app.tasks == 0
+
+
+@pytest.mark.parametrize("app", [Immediate(), Waits()])
+async def test_head_and_body_are_one_write(app: Immediate):
+    async with connection(app) as (reader, writer, _):
+        for _ in range(10):
+            writer.write(get("/now"))
+            assert (await response(reader))[1] in (b"now", b"waited" * 100)
+        info = writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 160)
+        assert struct.unpack_from("I", info, DATA_SEGMENTS_IN) == (10,), "each segment wakes the reader"
 
 
 @pytest.mark.proof
