@@ -82,9 +82,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             app.state.deps = state = build(settings, db, client, InventoryClient(neighbour), app.state.tuning)
             with suppress(*postgres_engine.DB_AWAY):
                 await state.rooms.refresh()  # the first request must know in which order each line is called
-            async with open_log(settings, client) as event_log, Loops("queue") as loops:
-                _start(loops, settings, app.state.tuning, event_log, state)
-                yield
+            async with open_log(settings, client) as event_log:
+                purchases = Purchases(db, client, event_log, state.sessions)
+                async with Loops("queue") as loops:
+                    _start(loops, settings, app.state.tuning, event_log, state, purchases)
+                    yield
+                await purchases.end()
             await state.flows.close()
             await state.gatekeeper.drain()
     finally:
@@ -134,9 +137,10 @@ def build(
     )  # fmt: skip
 
 
-def _start(loops: Loops, settings: Settings, tuning: Tuning, event_log: EventLog, state: State) -> None:
+def _start(
+    loops: Loops, settings: Settings, tuning: Tuning, event_log: EventLog, state: State, purchases: Purchases
+) -> None:
     gatekeeper, db = state.gatekeeper, state.rooms.db
-    purchases = Purchases(db, event_log, state.sessions)
     loops.every(tuning.tick_s, gatekeeper.tick_all, name="queue gatekeeper")
     read_clocks = partial(clock_offsets.read_clocks, state.line.clocks, db, state.line.redis)
     loops.every(clock_offsets.REFRESH_S, read_clocks, name="queue clocks")

@@ -13,6 +13,11 @@ def reporters() -> str:
     return "queue:reporters"
 
 
+def purchases_lease() -> str:
+    """String: the process that consumes the purchases; it expires by itself."""
+    return "queue:purchases"
+
+
 def room(event_id: str) -> str:
     """Hash: state, limits, token bucket, per lane the counter and the head."""
     return f"queue:{{{event_id}}}:room"

@@ -235,7 +235,7 @@ class Queue:
         await self.redis.xadd(log_stream(EVENT), {"event": event.model_dump_json()})
 
     def purchases(self) -> Purchases:
-        return Purchases(self.db, RedisStreams(self.redis, length_max=1000), self.state.sessions)
+        return Purchases(self.db, self.redis, RedisStreams(self.redis, length_max=1000), self.state.sessions)
 
     async def sql(self, statement: str, **values):
         async with self.db.begin() as connection:

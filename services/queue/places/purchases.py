@@ -5,11 +5,16 @@ once, bought and ended, in the transaction that saves the log's offsets. An even
 and every step may be repeated. A place whose pass could not be revoked, because gateways or inventory were unavailable
 or its holder has another reservation, is only marked as bought, and the slot reconciler ends it later. Other events are
 skipped without being parsed; offsets without a purchase are saved once a second.
+
+One process of several consumes the log, as long as it renews its lease in Redis; when that ends, the next one goes on
+from the saved offsets.
 """
 
 import asyncio
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import select
@@ -18,11 +23,13 @@ from sqlalchemy.dialects.postgresql import insert
 from services.queue.line.repository import LineRepository, PlaceId, PlaceRow
 from services.queue.metrics import ENDED
 from services.queue.places.sessions import SessionEnder, with_pass
+from services.queue.redis_keys import purchases_lease
 from services.queue.tables import log_offset
 from shared.contracts.frames import Event
 from shared.errors.problems import Problem
 from shared.messaging.log import START, EventLog
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
+from shared.redis.client import REDIS_AWAY, Redis
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.queue")
@@ -32,6 +39,7 @@ STREAM = "orders"
 NUMBERS = ("epoch", "lane", "join_seq")
 READ_MAX, WAIT_S = 200, 3.0
 SAVE_OFFSETS_EVERY_S = 1.0
+LEASE_S, ASK_AGAIN_S = 6.0, 1.0  # a lease outlasts a wait for events
 FIND_BOUGHT, MARK_BOUGHT = statement(__package__, "find_bought"), statement(__package__, "mark_bought")
 Line = tuple[str, int]  # event_id and epoch
 Bought = dict[Line, dict[PlaceId, PlaceRow]]
@@ -39,17 +47,24 @@ Ended = dict[Line, set[PlaceId]]
 
 
 class Purchases:
-    """Consumes the event log. Any number may run, because every effect is idempotent."""
+    """Consumes the event log. Any number may run: every effect is idempotent, and the lease spares all but one of them
+    the work. While Redis is away there is none.
+    """
 
-    def __init__(self, db: AsyncEngine, event_log: EventLog, sessions: SessionEnder) -> None:
-        self._db, self._log, self._sessions = db, event_log, sessions
+    def __init__(self, db: AsyncEngine, redis: Redis, event_log: EventLog, sessions: SessionEnder) -> None:
+        self._db, self._redis, self._log, self._sessions = db, redis, event_log, sessions
+        self._name = uuid.uuid4().hex
         self._single = db.execution_options(isolation_level="AUTOCOMMIT")
         self._offsets: dict[str, str] = {}
         self._unsaved_offsets: dict[str, str] = {}
         self._save_at_s = 0.0
 
     async def read(self) -> None:
-        """Reads and applies the next events, or waits for them a while."""
+        """Reads and applies the next events, or waits for them a while; only waits while another process reads."""
+        if not await self._has_lease():
+            self._offsets = {}
+            await asyncio.sleep(ASK_AGAIN_S)
+            return
         self._offsets = self._offsets or await self._saved_offsets()
         entries = await self._log.read(self._offsets, count=READ_MAX, wait_s=WAIT_S)
         events = [Event.model_validate_json(entry.body) for entry in entries if ORDER_CONFIRMED_RAW in entry.body]
@@ -66,6 +81,24 @@ class Purchases:
         self._offsets |= last
         for (event_id, epoch), place_ids in ended.items():
             await self._sessions.free_slots(event_id, epoch, place_ids)
+
+    async def end(self) -> None:
+        """Leaves the log to another process."""
+        with suppress(*REDIS_AWAY):
+            if await self._has_lease():
+                await self._redis.delete(purchases_lease())
+
+    async def _has_lease(self) -> bool:
+        """Whether the lease is this process's, which begins or renews it."""
+        key, lease_ms = purchases_lease(), round(LEASE_S * 1000)
+        try:
+            if await self._redis.set(key, self._name, nx=True, px=lease_ms):
+                return True
+            if await self._redis.get(key) != self._name.encode():
+                return False
+            return bool(await self._redis.pexpire(key, lease_ms))
+        except REDIS_AWAY:
+            return True
 
     async def _find(self, purchases: Sequence[Event]) -> Bought:
         """The live places of those who bought."""

@@ -212,6 +212,30 @@ async def test_events_report_joins_calls_claims_and_leaves(queue: Queue):
     assert list(itertools.chain(*rows[3][1]["places"])) == [0, 1]
 
 
+async def test_one_process_of_several_consumes_the_purchases_and_the_next_goes_on_after_it(queue: Queue, monkeypatch):
+    monkeypatch.setattr(purchases, "ASK_AGAIN_S", 0)
+    monkeypatch.setattr(purchases, "WAIT_S", 0.05)
+    first, second = queue.purchases(), queue.purchases()
+    await admit_two(queue)
+    await first.read()
+    await queue.confirm_order(holder="ann")
+    await second.read()
+    assert await queue.status((1, "ann")) == ["admitted"], "the first one does it"
+    await first.read()
+    await queue.confirm_order(holder="ben")
+    await second.end()
+    await second.read()
+    assert await queue.status((1, "ann"), (2, "ben")) == ["completed", "admitted"], "only its holder ends a lease"
+    await first.end()
+    await second.read()
+    assert await queue.status((2, "ben")) == ["completed"]
+    assert 0 < await queue.redis.pttl("queue:purchases") <= 6_000, "it expires if its process dies"
+    await queue.redis.pexpire("queue:purchases", 3_000)
+    await first.read()
+    await second.read()
+    assert await queue.redis.pttl("queue:purchases") > 5_000, "each look renews it"
+
+
 async def test_other_events_are_skipped_unparsed_and_their_offset_is_saved_later(queue: Queue, monkeypatch):
     monkeypatch.setattr(purchases, "SAVE_OFFSETS_EVERY_S", 60)
     consumer = queue.purchases()
