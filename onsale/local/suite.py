@@ -29,6 +29,7 @@ class Suite:
     children: list[Child] = field(default_factory=list)
     restarted: list[RestartedChild] = field(default_factory=list)
     scraped: dict[str, str] = field(default_factory=dict)  # internal address of each process, for Prometheus
+    own_ports: dict[str, int] = field(default_factory=dict)  # at which each process alone answers, if there are several
     console_link: str = ""  # works once
 
     @property

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from math import ceil
 from secrets import token_urlsafe
+from typing import TYPE_CHECKING
 
 import httpx
 
@@ -19,6 +20,9 @@ from onsale.local.process import Child, RestartedChild, require_running
 from onsale.local.suite import Suite
 from shared.postgres.settings import POOL_MAX
 from shared.routes import SERVICES, Service
+
+if TYPE_CHECKING:
+    from shared.contracts.event_file import EventFile
 
 REQUEST_TIMEOUT_S, POLL_S = 5.0, 0.1
 POOL_LEAST = 4  # connections of one service of one process: some of its loops hold one
@@ -107,6 +111,7 @@ async def _start_processes(suite: Suite, stack: AsyncExitStack, environments: Ma
         started = {name: partial(_has_started, client, port) for name, port in own_ports.items()}
         await _wait_for_processes(suite, [each.child for each in processes], started)
     suite.restarted += processes
+    suite.own_ports |= own_ports
 
 
 async def _wait_for_processes(
@@ -130,10 +135,20 @@ async def _has_started(client: httpx.AsyncClient, port: int) -> bool:
 
 
 async def apply(suite: Suite) -> None:
-    """Applies the event files, which is idempotent. Only a room that is still a draft is opened."""
+    """Applies the event files, which is idempotent, and waits until every process knows them. Only a room that is still
+    a draft is opened.
+    """
     async with httpx.AsyncClient(trust_env=False, verify=False) as client:  # noqa: S501 - plain HTTP on this machine
         admin = AdminClient(client, f"http://{LOOPBACK}:{suite.port}", admin_key(suite.data_dir, suite.environ))
         for event in suite.events:
             await admin.apply(event, pictures=suite.pictures.get(event.event_id, {}))
             if (await admin.read_room(event.event_id)).state == "draft":
                 await admin.set_room_state(event.event_id, "open", {"reason": "onsale up"})
+        knowing = {name: partial(_knows, client, port, suite.events) for name, port in suite.own_ports.items()}
+        await _wait_for_processes(suite, [], knowing)
+
+
+async def _knows(client: httpx.AsyncClient, port: int, events: "Sequence[EventFile]") -> bool:
+    """Whether this process answers for all these events: it reads them a moment after another process wrote them."""
+    addresses = (f"http://{LOOPBACK}:{port}/events/{event.event_id}" for event in events)
+    return all([(await client.get(address)).is_success for address in addresses])

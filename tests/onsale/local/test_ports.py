@@ -3,8 +3,13 @@
 import asyncio
 import random
 import socket
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock
 
+import httpx
 import pytest
 
 from onsale.errors import OperatorError
@@ -125,3 +130,24 @@ async def test_a_process_that_ends_while_it_is_waited_for_is_reported_at_once(tm
     with pytest.raises(OperatorError, match=r"^The process suite-1 has ended: its log is empty \(more in sand"):
         async with asyncio.timeout(5):
             await suite_services._wait_for_processes(Suite(tmp_path, []), [ended], {"suite-1": never})
+
+
+async def test_the_suite_is_ready_when_every_process_knows_the_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process reads a moment later what another one wrote. The fans of the second command meet any of them."""
+    asked = Counter[str]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked[str(request.url)] += 1
+        return httpx.Response(200 if asked[str(request.url)] > (request.url.port or 0) - 7_000 else 404)
+
+    client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+    monkeypatch.setattr(suite_services, "POLL_S", 0)
+    monkeypatch.setattr(httpx, "AsyncClient", lambda **_: client)
+    monkeypatch.setattr(suite_services, "AdminClient", lambda *_: AsyncMock())
+    monkeypatch.setattr(suite_services, "admin_key", lambda *_: "")
+    events: Any = [SimpleNamespace(event_id="a"), SimpleNamespace(event_id="b")]
+    await suite_services.apply(Suite(tmp_path, events, own_ports={"suite-1": 7_000, "suite-2": 7_003}))
+    assert asked["http://127.0.0.1:7003/events/a"] == asked["http://127.0.0.1:7003/events/b"] == 4
+    assert asked["http://127.0.0.1:7000/events/b"]
