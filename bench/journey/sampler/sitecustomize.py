@@ -60,7 +60,7 @@ def _scope(frame: FrameType) -> Mapping[str, Any] | None:
         found = getattr(frame.f_locals.get("self"), "scope", None)
     else:
         return None
-    return found if isinstance(found, dict) and found.get("type") == "http" else None
+    return found if isinstance(found, dict) and found.get("type") == "http" and "path" in found else None
 
 
 def _has(code: CodeType, name: str) -> bool:
