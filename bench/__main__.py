@@ -16,6 +16,7 @@ from bench.harness.testbed import Testbed, testbed
 from bench.journey.journey import journey
 from bench.journey.peer import peer
 from bench.journey.replay import replay
+from bench.journey.suites import suites
 from bench.line.admissions import admissions
 from bench.line.designs import designs
 from bench.line.joins import joins
@@ -45,12 +46,12 @@ from bench.streams.soak import soak
 from bench.streams.streams import streams
 
 MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
-    "journey": journey, "replay": replay, "peer": peer, "checkout": checkout, "joins": joins, "status": status,
-    "admissions": admissions, "reservations": reservations, "orders": orders, "orders_rush": orders_rush,
-    "order_cost": order_cost, "slow_provider": slow_provider, "refill": refill, "memory": memory, "growth": growth,
-    "designs": designs, "stock": stock, "last_tickets": last_tickets, "endings": endings, "isolation": isolation,
-    "reopen": reopen, "streams": streams, "processes": processes, "clustered": clustered, "soak": soak,
-    "map": hall_map, "pages": page_load, "sale_log": sale_log,
+    "journey": journey, "suites": suites, "replay": replay, "peer": peer, "checkout": checkout, "joins": joins,
+    "status": status, "admissions": admissions, "reservations": reservations, "orders": orders,
+    "orders_rush": orders_rush, "order_cost": order_cost, "slow_provider": slow_provider, "refill": refill,
+    "memory": memory, "growth": growth, "designs": designs, "stock": stock, "last_tickets": last_tickets,
+    "endings": endings, "isolation": isolation, "reopen": reopen, "streams": streams, "processes": processes,
+    "clustered": clustered, "soak": soak, "map": hall_map, "pages": page_load, "sale_log": sale_log,
 }  # fmt: skip
 ON_THE_PAGE = [
     name for name in MEASUREMENTS if name not in ("processes", "clustered", "soak", "map", "pages", "sale_log")

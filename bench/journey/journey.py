@@ -22,6 +22,7 @@ from bench.journey.commands import SUITE, Journey, Visitors, demo_suite
 EVENT_ID, FANS, ARRIVE_OVER_S, QUICK_FANS, QUICK_S = "flash-2026", 2_000, 5.0, 40, 1.0
 PER_S, P95_MS = (180, 300), (600, 250)
 ALL_MS, SUITE_MS, POSTGRES_MS = (10.0, 7.0), 5.0, 1.3
+FAULTS = {"400", "404", "422"}  # of the crowd or the suite, never a fan's
 LABELS_MAX = 20
 HEADINGS = ("part", "", "a fan", "p50 ms", "p95 ms", "p99 ms", "refused", "processor µs a fan")
 CALLS = {
@@ -78,6 +79,7 @@ async def find(testbed: Testbed, effort: Effort) -> Figures:
 def require_guarantees(run: Journey) -> None:
     """Raises `CheckFailed` if a fan saw a guarantee broken. Fans who gave up because of refusals are shown instead."""
     broken = {name: run.crowd[name] for name in ("oversold", "inversions", "duplicate_numbers") if run.crowd[name]}
+    broken |= {name: call["answers"] for name, call in run.crowd["calls_ms"].items() if call["answers"].keys() & FAULTS}
     if broken or not run.crowd["bought"]:
         raise CheckFailed(f"{run.crowd['bought']} bought; {broken}")
 

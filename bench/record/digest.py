@@ -24,6 +24,7 @@ _MAP = (
 )  # fmt: skip
 CODE: Mapping[str, Sequence[str]] = {
     "journey": (*EVERY_SERVICE, "onsale", "bench/journey"),
+    "suites": (*EVERY_SERVICE, "onsale", "bench/journey"),
     "replay": (*EVERY_SERVICE, "onsale", "bench/journey"),
     "peer": (*EVERY_SERVICE, "onsale", "bench/journey"),
     "joins": (*_LINE, "bench/line/joins.py", "bench/baselines/textbook_joins.py"),

@@ -82,7 +82,7 @@ EXCERPTS: tuple[Excerpt | Claims, ...] = (
     ),
     Excerpt(BENCHMARKS, "designs of an expiry", "endings"),
     Excerpt(SPEED, "a slow provider", "slow_provider"),
-    Claims(SPEED, "whole journeys", (("journey", "J "), ("replay", "P13"))),
+    Claims(SPEED, "whole journeys", (("journey", "J "), ("suites", "P11"), ("replay", "P13"))),
     Excerpt(SPEED, "what an order costs", "order_cost"),
     Excerpt(SPEED, "what listeners cost", "streams", ("15,000 |", "50,000 |")),
     Claims(

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from bench.harness.measurement import BARE_PER_CPU_S, CheckFailed
-from bench.journey import arrivals, replay
+from bench.journey import arrivals, replay, suites
 from bench.journey.commands import Journey, part_of
 from bench.journey.journey import ARRIVE_OVER_S, CALLS, FANS, figures, refusals, require_guarantees
 from bench.journey.sampler.sitecustomize import label_of, template
@@ -56,6 +56,18 @@ def test_a_run_that_breaks_a_guarantee_has_no_figures() -> None:
         run = a_run()
         with pytest.raises(CheckFailed):
             require_guarantees(Journey({**run.crowd, **broken}, run.spent_s))
+    with pytest.raises(CheckFailed, match="create_order"):
+        require_guarantees(a_run(answers={"202": 2_499, "400": 1}))
+
+
+def test_many_processes_are_compared_with_one_that_has_as_many_fans_as_each_of_them() -> None:
+    sizes = {(1, 500): (10.0, 4.0), (1, 2_000): (10.0, 8.0), (2, 2_000): (8.0, 12.0), (4, 2_000): (16.0, 20.0)}
+    runs = {size: [a_run(seconds=seconds, suite_s=suite_s)] for size, (seconds, suite_s) in sizes.items()}
+    found = suites.figures(runs, 2_000)
+    assert found.rows[2] == ("2", "2,000", "238", "9.0", "6.0", "1.0", "500")
+    faster, dearer = found.claims
+    assert (faster.ours, faster.beside, faster.ratio) == ("238/s", "190/s", "1.25 ×, met")
+    assert (dearer.ours, dearer.beside, dearer.ratio) == ("13.0 ms", "20.0 ms", "0.65 ×, met")
 
 
 def test_refusals_are_answers_that_ask_to_come_again_and_none() -> None:
@@ -115,6 +127,8 @@ def test_a_sample_is_counted_for_its_request_else_for_the_first_frame_of_a_servi
     runner = ("/lib/asyncio/runners.py", "run()")
     assert label_of(stack(service, runner)) == "event loop", "whatever called the runner is no work"
     assert label_of(stack(service, runner, store)) == "queue/store/store read"
+    begun = ("/x/onsale/server/request_limits.py", "on_message_begin(scope={'type': 'http', 'method': ''})")
+    assert label_of(stack(begun)) == "server/request_limits on_message_begin", "its path is not known yet"
 
 
 # -- the replayed sale -------------------------------------------------------------------------------------------------
