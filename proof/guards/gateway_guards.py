@@ -224,6 +224,11 @@ GUARDS = (
         "test_poll_intervals_are_spread_and_shorter_than_the_liveness_window",
     ),
     Guard(
+        "A fan behind the tickets reads the line, which tells sooner than a rare poll",
+        f"{LINE}/snapshot.py", "return int(min(places, self._reach))", "return places",
+        "test_in_a_long_line_fans_who_are_not_near_the_head_read_the_public_line_and_are_heard_of_rarely",
+    ),
+    Guard(
         "In a long line who may be called soon polls the status",
         f"{LINE}/snapshot.py", "if not self._is_long or position <= self.near_places:", "if not self._is_long:",
         "test_in_a_long_line_fans_who_are_not_near_the_head_read_the_public_line_and_are_heard_of_rarely",

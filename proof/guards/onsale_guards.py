@@ -17,6 +17,20 @@ CHANGED_BACKUP = "test_a_backup_with_a_changed_or_missing_file_is_refused"
 
 SERVER_GUARDS = (
     Guard(
+        "An answer that took waiting is one write, too",
+        "onsale/server/uvicorn_protocol.py",
+        "        elif isinstance(found, Pending):\n",
+        "        elif False:\n",
+        "test_head_and_body_are_one_write",
+    ),
+    Guard(
+        "The suite is ready when every process knows its events",
+        "onsale/local/suite_services.py",
+        "        await _wait_for_processes(suite, [], knowing)\n",
+        "",
+        "test_the_suite_is_ready_when_every_process_knows_the_events",
+    ),
+    Guard(
         "A head of many megabytes costs no memory",
         REQUESTS,
         "if self._head_bytes >= HEAD_MAX_BYTES:",

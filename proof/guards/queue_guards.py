@@ -183,6 +183,16 @@ CALLS = (
         "test_an_empty_lane_saves_no_calls",
     ),
     Guard(
+        "One process of several consumes the purchases",
+        f"{QUEUE}/places/purchases.py", "        if not await self._has_lease():\n", "        if False:\n",
+        "test_one_process_of_several_consumes_the_purchases_and_the_next_goes_on_after_it",
+    ),
+    Guard(
+        "Only its holder ends the lease of the purchases",
+        f"{QUEUE}/places/purchases.py", "            if await self._has_lease():\n", "            if True:\n",
+        "test_one_process_of_several_consumes_the_purchases_and_the_next_goes_on_after_it",
+    ),
+    Guard(
         "Several processes move the ceiling as one",
         f"{QUEUE}/admission/lua/adjust_ceiling.lua", "local since = math.min(STEP_MAX_MS, now - (tonumber(room.ceiling_ms) or now)) / 1000", "local since = 1",
         "test_several_control_loops_move_the_ceiling_as_one",

@@ -73,10 +73,12 @@ def _documented(text: str) -> tuple[str, str]:
 
 
 def _of_line() -> Iterator[Key]:
-    module, lock_ms = (
+    module, lock_ms, lease_s = (
         import_module("services.queue.redis_keys"),
         import_module("services.queue.line.rebuild").REBUILD_MAX_MS,
+        import_module("services.queue.places.purchases").LEASE_S,
     )
+    expiring = {"rebuild_lock": f"{lock_ms // 1000} s", "purchases_lease": f"{lease_s:g} s"}
     for name, function in inspect.getmembers(module, inspect.isfunction):
         arguments = inspect.signature(function).parameters
         kind, meaning = _documented(function.__doc__ or "")
@@ -84,7 +86,7 @@ def _of_line() -> Iterator[Key]:
             continue
         found = function(**{argument: NAMES[argument] for argument in arguments})
         pattern = f"{found[0].rpartition(':')[0]}:0…2" if isinstance(found, tuple) else found
-        lives = {"rebuild_lock": f"{lock_ms // 1000} s", "reporters": ALWAYS, "room": ALWAYS}.get(name, "for its epoch")
+        lives = (expiring | {"reporters": ALWAYS, "room": ALWAYS}).get(name, "for its epoch")
         yield Key(pattern, kind, meaning, lives, _using("queue", name) or ("queue",))
 
 
