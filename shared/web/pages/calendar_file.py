@@ -1,5 +1,6 @@
 """One event as a calendar file (iCalendar, RFC 5545), on the clock of its venue, whatever the zone of the phone."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -7,12 +8,12 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from shared.runtime.clock import is_offset, zone_of
 from shared.words.words import ISOLATES
 
-OCTETS_MAX = 73
 DURATION_DEFAULT = timedelta(hours=3)
 _escapes = str.maketrans({
     **{chr(sign): "" for sign in (*range(0x20), 0x7F)}, **dict.fromkeys(ISOLATES, ""),
     "\\": r"\\", ";": r"\;", ",": r"\,", "\n": r"\n", "\t": " ",
 })  # fmt: skip
+_line_part = re.compile(rb".{1,73}(?![\x80-\xbf])")  # of UTF-8, cut between characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def calendar_file(entry: CalendarEntry) -> bytes:
         *([_text(entry, "DESCRIPTION", entry.description)] if entry.description else []),
         f"URL:{entry.url}", "END:VEVENT", "END:VCALENDAR",
     ]  # fmt: skip
-    return b"".join(_folded(line) + b"\r\n" for line in lines)
+    return b"".join(b"\r\n ".join(_line_part.findall(line.encode())) + b"\r\n" for line in lines)
 
 
 def _is_named(zone: str) -> bool:
@@ -101,15 +102,3 @@ def _text(entry: CalendarEntry, name: str, text: str) -> str:
 
 def _utc(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y%m%dT%H%M%SZ}"
-
-
-def _folded(line: str) -> bytes:
-    """The line in parts of at most 75 octets, cut between characters."""
-    parts, part = list[bytes](), b""
-    for sign in line:
-        octets = sign.encode()
-        if len(part) + len(octets) > OCTETS_MAX:
-            parts.append(part)
-            part = b""
-        part += octets
-    return b"\r\n ".join([*parts, part])
