@@ -101,7 +101,8 @@ OPERATOR_GUARDS = (
     ),
     Guard(
         "A call within one process tells nobody the text of a bug",
-        "shared/web/internal_api.py", "                problem = InternalError()", "                problem = InternalError(str(raised))",
+        "shared/web/internal_api.py", "problem = problem_of_exception(raised, route, service=self._name, route=route)",
+        "problem = InternalError(str(raised))",
         "test_a_problem_is_raised_as_it_is_over_http",
     ),
     Guard(
@@ -354,7 +355,7 @@ OTHER_GUARDS = (
     ),
     Guard(
         "A bug tells nobody its text",
-        "shared/web/listener.py", "            problem = problems.InternalError()", "            problem = problems.InternalError(str(raised))",
+        "shared/web/answers.py", "    return problems.InternalError()", "    return problems.InternalError(str(raised))",
         "test_an_internal_error_reveals_nothing",
     ),
     Guard(

@@ -134,8 +134,8 @@ class Document:
 # -- problems ----------------------------------------------------------------------------------------------------------
 
 
-def problem_of_exception(raised: Exception, path: str) -> Problem | None:
-    """What is answered to an exception; None if it is a bug. An outage is logged."""
+def problem_of_exception(raised: Exception, path: str, *, service: str, route: str) -> Problem:
+    """What is answered to an exception. An outage is logged, and a bug, whose text is for the log alone."""
     if isinstance(raised, Problem):
         return raised
     if isinstance(raised, RequestValidationError):
@@ -146,10 +146,11 @@ def problem_of_exception(raised: Exception, path: str) -> Problem | None:
         return KNOWN.get(raised.status_code, problems.InternalError)(status=raised.status_code)
     if is_unstorable(raised):
         return problems.InvalidRequest("A text contains a null character, or a number is too large.")
-    if not is_outage(raised):
-        return None
-    log.error("dependency.unavailable", error=in_one_line(raised), path=path)
-    return problem_of(raised)
+    if is_outage(raised):
+        log.error("dependency.unavailable", error=in_one_line(raised), path=path)
+        return problem_of(raised)
+    log.error("request.failed", service=service, route=route, exc_info=raised)
+    return problems.InternalError()
 
 
 def document(problem: Problem, request_id: str | None = None) -> Answer:

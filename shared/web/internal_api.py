@@ -19,14 +19,12 @@ from shared.process.load import Load
 from shared.routes import Service
 from shared.rpc import SERVICE_HEADER, check_service_call
 from shared.runtime import tracing
-from shared.runtime.logging import get_logger
 from shared.runtime.metrics import FAILURES, REQUESTS
 from shared.security.tokens import Keyring
 from shared.web.answers import JSON, Answer, problem_of_exception
 from shared.web.fast_routes import FastRoute
 from shared.web.request import Request, parse_model
 
-log = get_logger("onsale.http")
 PREFIX = "/internal"
 SIGNATURE = SERVICE_HEADER.encode()
 State = TypeVar("State")
@@ -99,11 +97,8 @@ class OwnProcess:
         try:
             with tracing.span(f"POST {route}", kind=SpanKind.SERVER, service=self._name):
                 return await operation.work(self._app.state.deps, question)
-        except Exception as raised:
-            problem = problem_of_exception(raised, route)
-            if problem is None:
-                log.exception("request.failed", service=self._name, route=route)
-                problem = InternalError()
+        except Exception as raised:  # noqa: BLE001
+            problem = problem_of_exception(raised, route, service=self._name, route=route)
             status = problem.code
             return from_document(status, problem.body())  # a new one: the callee may raise one object to several
         finally:

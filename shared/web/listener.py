@@ -14,12 +14,11 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from inspect import isawaitable
 from typing import Any
 
 from fastapi import FastAPI
-from prometheus_client import Histogram
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
@@ -71,8 +70,8 @@ def _check(route: FastRoute, path: Mapping[str, str]) -> None:
     """Raises `InvalidRequest` for parameters of the path that do not have their form."""
     for name, pattern, compiled in route.patterns:
         if not compiled.fullmatch(path[name]):
-            error = {"type": "string_pattern_mismatch", "msg": "", "ctx": {"pattern": pattern}}
-            raise invalid_request([{**error, "loc": ("path", name)}])
+            error = {"type": "string_pattern_mismatch", "msg": "", "ctx": {"pattern": pattern}, "loc": ("path", name)}
+            raise invalid_request([error])
 
 
 class ServiceListener:
@@ -82,10 +81,10 @@ class ServiceListener:
         self, app: FastAPI, routes: Routes, forms: Forms, *, service: str, inside: bool, log_requests: bool,
         load: Load | None, body_max_bytes: int,
     ) -> None:  # fmt: skip
-        self._app, self._routes, self._forms, self._service, self._inside = app, routes, forms, service, inside
+        self._app, self._routes, self._forms, self.service, self._inside = app, routes, forms, service, inside
         self._log_requests, self._load = log_requests, load
         self._body_max_bytes = INTERNAL_BODY_MAX_BYTES if inside else body_max_bytes
-        self._timers: dict[tuple[str, str, int], Histogram] = {}
+        self._timer = cache(partial(REQUESTS.labels, service))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -169,18 +168,12 @@ class ServiceListener:
         return self.after(request, made)
 
     def refusal(self, request: Request, raised: Exception) -> Answer:
-        """The answer to what a handler or the framework raised; the text of a bug is for the log."""
-        problem = problem_of_exception(raised, request.scope["path"])
-        if problem is None:
-            self.log_failure(request, raised)
-            problem = problems.InternalError()
+        """The answer to what a handler or the framework raised."""
+        problem = problem_of_exception(raised, request.scope["path"], service=self.service, route=request.route)
         if problem.code == problems.MethodNotAllowed.status:
             request.added = (*request.added, allowed_methods(self._app, request.scope))
         request.facts = {**request.facts, "reason": problem.slug}
         return compressed(request.fields, problem_answer(request.scope, problem, request.id))
-
-    def log_failure(self, request: Request, raised: Exception) -> None:
-        log.error("request.failed", service=self._service, route=request.route, exc_info=raised)
 
     def after(self, request: Request, answer: Answer) -> Answer:
         """Ends the request; the answer with its id and what the handler added."""
@@ -198,17 +191,15 @@ class ServiceListener:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         if status == problems.MethodNotAllowed.status:
             route, method = "none", "other"  # unknown methods are one time series
-        timer = self._timers.get((route, method, status))
-        if timer is None:
-            timer = self._timers[route, method, status] = REQUESTS.labels(self._service, route, method, status)
-        timer.observe(seconds, {"trace_id": tracing.trace_id() or ""} if request.traced else None)
+        exemplar = {"trace_id": tracing.trace_id() or ""} if request.traced else None
+        self._timer(route, method, status).observe(seconds, exemplar)
         if status >= problems.InternalError.status:
-            FAILURES.labels(self._service, route, method).inc()
+            FAILURES.labels(self.service, route, method).inc()
         if request.picked:
             sale_log.ended(request, route, ms=seconds * 1000)
         if self._log_requests and not request.quiet:
             log.info(
-                "request", service=self._service, request_id=request.id, method=method, route=route, status=status,
+                "request", service=self.service, request_id=request.id, method=method, route=route, status=status,
                 ms=round(seconds * 1000, 2),
             )  # fmt: skip
         if self._load is not None:
@@ -220,7 +211,7 @@ class ServiceListener:
         fields = {"request_id": request.id}
         if of_event := _event_path.search(request.scope["path"]):
             fields["event_id"] = of_event[1]
-        traced = tracing.begin_request(self._service, request.scope) if request.traced else None
+        traced = tracing.begin_request(self.service, request.scope) if request.traced else None
         if traced and (trace_id := tracing.trace_id()):
             fields["trace_id"] = trace_id
         token = request_fields.set(fields)
@@ -230,9 +221,9 @@ class ServiceListener:
         finally:
             request_fields.reset(token)
             if traced:
-                method, event_id = request.scope["method"], fields.get("event_id")
                 tracing.end_request(
-                    traced, method=method, route=request.route, status=request.status, event_id=event_id
+                    traced, method=request.scope["method"], route=request.route, status=request.status,
+                    event_id=fields.get("event_id"),
                 )  # fmt: skip
 
 
@@ -275,9 +266,9 @@ class Pending:
                     await found(request.scope, request.receive, tagged)
             except ClientDisconnect:
                 pass
-            except Exception as raised:  # noqa: BLE001
+            except Exception as raised:
                 if status:
-                    listener.log_failure(request, raised)
+                    log.error("request.failed", service=listener.service, route=request.route, exc_info=raised)
                 else:
                     answer = listener.refusal(request, raised)
             finally:
