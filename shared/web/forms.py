@@ -10,6 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -69,17 +70,14 @@ class Forms:
 
     def answering(self, request: Request, api: Callable[[Request], Awaitable[Answer]]) -> ASGIApp | None:
         """Answers the form by what `api` answers to the request that it stands for; None if no form has this path."""
-        found = ((form, pattern.fullmatch(request.scope["path"])) for pattern, form in self._forms)
-        form, match = next(((form, match) for form, match in found if match), (None, None))
-        if form is None or match is None:
-            return None
-        path = match.groupdict()
+        for pattern, form in self._forms:
+            if match := pattern.fullmatch(request.scope["path"]):
+                return partial(self._send, partial(self._answer, request, form, match.groupdict(), api))
+        return None
 
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            with suppress(ClientDisconnect):
-                await (await self._answer(request, form, path, api))(scope, receive, send)
-
-        return answer
+    async def _send(self, make: Callable[[], Awaitable[Answer]], scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(ClientDisconnect):
+            await (await make())(scope, receive, send)
 
     async def _answer(
         self, request: Request, form: Form, path: Mapping[str, str], api: Callable[[Request], Awaitable[Answer]]
@@ -90,7 +88,7 @@ class Forms:
         except Problem as problem:
             return document(problem)
         answered = await api(_inner(request, form, fields))
-        sent = SentForm(path, fields, answered.status, _json_of(answered))
+        sent = SentForm(path, fields, answered.status, orjson.loads(answered.body or b"{}"))
         page = form.page(sent)
         if sent.slug is not None and "problem=" not in page:
             page += f"{'&' if '?' in page else '?'}problem={sent.slug}"
@@ -129,14 +127,6 @@ def _inner(request: Request, form: Form, fields: FormFields) -> Request:
     inner = Request(request.app, scope, receive, body_max_bytes=request.body_max_bytes)
     inner.form = fields
     return inner
-
-
-def _json_of(answered: Answer) -> Mapping[str, Any]:
-    try:
-        found = orjson.loads(answered.body or b"{}")
-    except orjson.JSONDecodeError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def typed_fields(fields: HeaderFields, *, secure: bool) -> dict[str, str]:

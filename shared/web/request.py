@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
+from operator import itemgetter
 from types import MappingProxyType
-from typing import Annotated, Any, TypeVar, get_args, get_origin
-from urllib.parse import parse_qsl
+from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
+from urllib.parse import parse_qs, parse_qsl
 
 from fastapi import Depends, FastAPI, Header, Path, Query
 from pydantic import AwareDatetime, BaseModel, ValidationError
@@ -34,6 +35,9 @@ LANGUAGE_COOKIE = "onsale_lang"
 VARY = "accept-language, cookie"
 RANGES_MAX = 16  # of an Accept-Language
 Field = tuple[bytes, bytes]  # of a header
+_language_range = re.compile(
+    r"\s*([a-z]+)(?:-[a-z0-9-]*)?\s*(?:;\s*(?:q=(\d+\.?\d*|\.\d+)\s*)?)?", re.ASCII | re.IGNORECASE
+)
 FORM = b"application/x-www-form-urlencoded"
 FIELDS_MAX, FIELD_CHARS_MAX = 256, 2_000  # of a form
 Model = TypeVar("Model", bound=BaseModel)
@@ -48,27 +52,24 @@ class FormFields:
             pairs = parse_qsl(body.decode("ascii"), max_num_fields=FIELDS_MAX)
         except ValueError as broken:
             raise MalformedRequest("The form could not be read.") from broken
-        self._values: dict[str, list[str]] = {}
-        for name, value in pairs:
-            if text := value.strip()[:FIELD_CHARS_MAX]:
-                self._values.setdefault(name, []).append(text)
+        self._fields = [(name, text) for name, value in pairs if (text := value.strip()[:FIELD_CHARS_MAX])]
 
     def one(self, name: str) -> str | None:
         """The field's first value."""
-        return self._values.get(name, [None])[0]
+        return next(iter(self.all(name)), None)
 
     def all(self, name: str) -> list[str]:
-        return self._values.get(name, [])
+        return [text for other, text in self._fields if other == name]
 
     def number(self, name: str) -> int | str | None:
         """The field as a number; other text stays as it is, so that the endpoint refuses it."""
         text = self.one(name)
         return int(text) if text is not None and re.fullmatch(r"[0-9]{1,9}", text) else text
 
-    def below(self, prefix: str) -> dict[str, str]:
-        """The fields whose names begin with `prefix.`, by the rest of the name."""
+    def numbers_below(self, prefix: str) -> dict[str, int | str | None]:
+        """The numbers of the fields whose names begin with `prefix.`, by the rest of the name."""
         start = f"{prefix}."
-        return {name.removeprefix(start): values[0] for name, values in self._values.items() if name.startswith(start)}
+        return {name.removeprefix(start): self.number(name) for name, _ in self._fields if name.startswith(start)}
 
     def given(self, **values: Any) -> dict[str, Any]:
         """These values without those that were left out."""
@@ -104,9 +105,8 @@ class Request:
     @property
     def is_form(self) -> bool:
         """Whether a page without scripts posts a form."""
-        if self.scope["method"] != "POST":
-            return False
-        return self.fields.get(b"content-type", b"").partition(b";")[0].strip().lower() == FORM
+        is_post = self.scope["method"] == "POST"
+        return is_post and self.fields.get(b"content-type", b"").partition(b";")[0].strip().lower() == FORM
 
     @property
     def has_body(self) -> bool:
@@ -152,24 +152,21 @@ class Request:
         return None if value is None else value.decode("latin-1")
 
     @property
-    def parameters(self) -> dict[str, str]:
+    def parameters(self) -> QueryParams:
         """The parameters of the query; of a repeated one, the last."""
-        return dict(self._sent())
-
-    def _sent(self) -> list[tuple[str, str]]:
-        return parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        return QueryParams(self.scope["query_string"])
 
     def query(self, model: type[Model]) -> Model:
         """The parameters of the query. Raises `InvalidRequest`."""
-        sent, lists = self._sent(), _lists_of(model)
-        several = {name: [value for other, value in sent if other == name] for name in lists & dict(sent).keys()}
-        return _validated("query", model.model_validate, {**dict(sent), **several})
+        sent = parse_qs(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        lists = _lists_of(model)
+        values = {name: several if name in lists else several[-1] for name, several in sent.items()}
+        return _validated("query", model.model_validate, values)
 
 
 def request_of(scope: Scope) -> Request:
     """The request that an endpoint of the framework answers."""
-    request: Request = scope[REQUEST_KEY]
-    return request
+    return cast("Request", scope[REQUEST_KEY])
 
 
 @cache
@@ -210,17 +207,10 @@ def named_language(scope: Scope) -> str | None:
 
 def accepted_language(header: str) -> str:
     """The best of our languages for an `Accept-Language`; English if none of them is accepted."""
-    ranges = (part.partition(";") for part in header.split(",")[:RANGES_MAX])
-    rated = [(_weight(weight), tag.strip().partition("-")[0].lower()) for tag, _, weight in ranges]
-    rated.sort(key=lambda each: -each[0])
-    return next((language for weight, language in rated if weight > 0 and language in LANGUAGES), DEFAULT_LANGUAGE)
-
-
-def _weight(parameter: str) -> float:
-    try:
-        return float(parameter.strip().removeprefix("q=") or 1)
-    except ValueError:
-        return 0
+    ranges = filter(None, map(_language_range.fullmatch, header.split(",")[:RANGES_MAX]))
+    rated = [(float(found[2] or 1), found[1].lower()) for found in ranges]
+    ours = [(weight, language) for weight, language in rated if weight > 0 and language in LANGUAGES]
+    return max(ours, key=itemgetter(0), default=(1, DEFAULT_LANGUAGE))[1]  # of equal ones the first
 
 
 # -- parameters --------------------------------------------------------------------------------------------------------

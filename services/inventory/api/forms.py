@@ -24,7 +24,7 @@ def reserve_body(fields: FormFields) -> dict[str, Any]:
 
 def _named(fields: FormFields) -> dict[str, Any]:
     """Seats by `seat`, and general admission by `ga.<section>`; none of a section is not named."""
-    wanted = {section: fields.number(f"ga.{section}") for section in fields.below("ga")}
+    wanted = fields.numbers_below("ga")
     ga = [{"section_id": section, "quantity": quantity} for section, quantity in wanted.items() if quantity != 0]
     return fields.given(seats=fields.all("seat"), ga=ga)
 
