@@ -85,7 +85,9 @@ def complete_openapi(app: FastAPI, form_paths: Sequence[str] = ()) -> None:
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             document = framework()
-            _add_fast_routes(document, [route for route in app.routes if isinstance(route, FastRoute)])
+            _add_fast_routes(
+                document, [each for each in app.routes if isinstance(each, FastRoute) and each.include_in_schema]
+            )
             _complete(document)
             _add_forms(document, form_paths)
         return framework()
@@ -94,7 +96,6 @@ def complete_openapi(app: FastAPI, form_paths: Sequence[str] = ()) -> None:
 
 
 def _add_fast_routes(document: dict[str, Any], routes: Sequence[FastRoute]) -> None:
-    routes = [route for route in routes if route.include_in_schema]
     models = sorted({model for route in routes for model in route.models}, key=lambda model: model.__name__)
     _, schemas = models_json_schema([(model, "validation") for model in models], ref_template=MODEL_REF)
     made = document.setdefault("components", {}).setdefault("schemas", {})
@@ -148,16 +149,12 @@ def _description(declared: str, status: int) -> str:
 
 def _refusals(path: str, method: str, operation: dict[str, Any], schemas: dict[str, Any]) -> set[int]:
     """The error statuses such an operation may answer, besides those it declares."""
-    statuses = {400, 422, 429, 503}
-    if operation.get("security"):
-        statuses |= {401, 403}
-    if "{" in path:
-        statuses |= {404}
-    if method != "get":
-        statuses |= {409, 410, 413}
-    if _has_version(operation, schemas):
-        statuses |= {412}
-    return statuses
+    secured, changes = bool(operation.get("security")), method != "get"
+    may = {
+        401: secured, 403: secured, 404: "{" in path, 409: changes, 410: changes,
+        412: _has_version(operation, schemas), 413: changes,
+    }  # fmt: skip
+    return {400, 422, 429, 503, *(status for status, happens in may.items() if happens)}
 
 
 def _has_version(operation: dict[str, Any], schemas: dict[str, Any]) -> bool:

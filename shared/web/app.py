@@ -192,14 +192,9 @@ def _probes(name: str, checks: Callable[[FastAPI], Checks]) -> APIRouter:
 
 async def _failing(checks: Checks) -> list[str]:
     """Names of the checks that raised or took too long."""
-
-    async def run(name: str) -> str | None:
-        try:
-            async with asyncio.timeout(READY_DEADLINE_S):
-                await checks[name]()
-        except Exception as failed:  # noqa: BLE001 - any failure means not ready
-            log.info("readiness.failed", check=name, error=repr(failed))
-            return name
-        return None
-
-    return [name for name in await asyncio.gather(*map(run, checks)) if name]
+    running = (asyncio.wait_for(check(), READY_DEADLINE_S) for check in checks.values())
+    ended = zip(checks, await asyncio.gather(*running, return_exceptions=True), strict=True)
+    failed = {name: error for name, error in ended if isinstance(error, BaseException)}
+    for name, error in failed.items():
+        log.info("readiness.failed", check=name, error=repr(error))
+    return list(failed)

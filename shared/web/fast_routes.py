@@ -42,23 +42,20 @@ class FastRoute(Route):
         super().__init__(path, handler, methods=[method], include_in_schema=in_schema)
         self.handler, self.method = handler, method.lower()
         known, answers = patterns or {}, answers or {}
-        formed = {name: known[name] for name in self.param_convertors if name in known}
-        self.patterns = [(name, pattern, re.compile(pattern)) for name, pattern in formed.items()]
-        kinds = [kind for _, kind in answers.values()] + [body]
-        self.models = {kind for kind in kinds if isinstance(kind, type)}
+        formed = [name for name in self.param_convertors if name in known]
+        self.patterns = [(name, known[name], re.compile(known[name])) for name in formed]
+        self.models = {kind for kind in (body, *(kind for _, kind in answers.values())) if isinstance(kind, type)}
         described = {parameter["name"] for parameter in parameters}
         named = [path_parameter(name, known.get(name)) for name in self.param_convertors if name not in described]
         responses: dict[str, Any] = {str(status): _response(*answer) for status, answer in answers.items()}
         responses |= {str(status): {"description": when} for status, when in (refusals or {}).items()}
-        self.operation: dict[str, Any] = {"tags": [tag], "summary": summary, "responses": responses}
-        if all_parameters := [*named, *(_query_parameters(query) if query else ()), *parameters]:
-            self.operation["parameters"] = all_parameters
-        if description:
-            self.operation["description"] = description
-        if security is not None:
-            self.operation["security"] = security
-        if body is not None:
-            self.operation["requestBody"] = {"required": body_required, "content": _content(body)}
+        optional = {
+            "parameters": [*named, *(_query_parameters(query) if query else ()), *parameters] or None,
+            "description": description, "security": security,
+            "requestBody": {"required": body_required, "content": _content(body)} if body else None,
+        }  # fmt: skip
+        given = {name: value for name, value in optional.items() if value is not None}
+        self.operation: dict[str, Any] = {"tags": [tag], "summary": summary, "responses": responses, **given}
 
 
 def path_parameter(name: str, pattern: str | None = None) -> dict[str, Any]:

@@ -63,6 +63,5 @@ async def built_file(fields: HeaderFields, folder: Path, name: str, headers: Map
 def _content(path: Path, changed_ns: int, encoding: str) -> bytes:
     content = path.read_bytes()
     if encoding == "br":
-        packed: bytes = brotli.compress(content, mode=brotli.MODE_TEXT, quality=11)
-        return packed
+        return bytes(brotli.compress(content, mode=brotli.MODE_TEXT, quality=11))
     return gzip.compress(content, 9, mtime=0) if encoding == "gzip" else content

@@ -80,8 +80,7 @@ def _page(problem: Problem, texts: Sequence[Words]) -> str:
 
 def _part(problem: Problem, text: Words) -> str:
     to_do = text("page_again" if problem.retry_after_s else TO_DO.get(problem.code, "page_go_back"))
-    lines = (line for line in (_sentence(problem, text), to_do) if line)
-    paragraphs = "".join(f"<p>{_escaped(line)}</p>" for line in lines)
+    paragraphs = "".join(f"<p>{_escaped(line)}</p>" for line in (_sentence(problem, text), to_do) if line)
     return (
         f'<section lang="{text.language}" dir="{text.direction}"><h1>{_escaped(_heading(problem, text))}</h1>'
         f'{paragraphs}<p><a href="/">{text("all_events")}</a></p></section>'
