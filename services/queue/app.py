@@ -85,7 +85,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             async with open_log(settings, client) as event_log:
                 purchases = Purchases(db, client, event_log, state.sessions)
                 async with Loops("queue") as loops:
-                    _start(loops, settings, app.state.tuning, event_log, state, purchases)
+                    _start(loops, settings, app.state.tuning, event_log, state, purchases=purchases)
                     yield
                 await purchases.end()
             await state.flows.close()
@@ -138,7 +138,7 @@ def build(
 
 
 def _start(
-    loops: Loops, settings: Settings, tuning: Tuning, event_log: EventLog, state: State, purchases: Purchases
+    loops: Loops, settings: Settings, tuning: Tuning, event_log: EventLog, state: State, *, purchases: Purchases
 ) -> None:
     gatekeeper, db = state.gatekeeper, state.rooms.db
     loops.every(tuning.tick_s, gatekeeper.tick_all, name="queue gatekeeper")
