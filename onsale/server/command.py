@@ -1,5 +1,6 @@
 """`onsale serve`: single services in this process."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -32,4 +33,5 @@ async def _serve(names: list[Service]) -> None:
 
     apps = server.create(names)
     tracing.start_from_environment(processes=next(iter(apps.values())).state.settings.processes)
-    await server.until_stopped(apps, server.public_listeners(apps), server.internal_listeners(apps))
+    listeners = server.public_listeners(apps), server.internal_listeners(apps)
+    await server.until_stopped(partial(server.running, apps, *listeners))

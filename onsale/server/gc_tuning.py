@@ -10,7 +10,9 @@ import asyncio
 import gc
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+
+from shared.concurrency.tasks import stop
 
 TUNED = YOUNG_MAX, COLLECTIONS, NEVER = 3_000, 3, 2**31 - 1
 PERIOD_S, QUIET_SHARE = 10.0, 0.02
@@ -35,9 +37,7 @@ async def short_pauses(
     try:
         yield
     finally:
-        watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
+        await stop([watching])
         gc.set_threshold(*thresholds)
         gc.unfreeze()
 
@@ -56,16 +56,14 @@ async def _collect_when_quiet(period_s: float, quiet_share: float, crowd: int, *
         )  # at most: objects that survived two checks since the last full collection
         most = old + old // 4
         if is_quiet and frozen_max + new > most and gc.get_freeze_count() + new > most:
-            frozen_max = old = _full_collection()
+            gc.unfreeze()
+            frozen_max = old = _collected()
         elif new > crowd:
-            gc.collect()
-            gc.freeze()
-            frozen_max = gc.get_freeze_count()
+            frozen_max = _collected()
 
 
-def _full_collection() -> int:
-    """Collects all objects and freezes the rest until the next full collection; their number."""
-    gc.unfreeze()
+def _collected() -> int:
+    """Collects all objects that are not frozen and freezes the rest; the number of frozen ones."""
     gc.collect()
     gc.freeze()
     return gc.get_freeze_count()

@@ -57,19 +57,16 @@ class Acceptor:
         self._listening, self._protocol = listening, protocol
         self._loop = asyncio.get_running_loop()
         self._beginning: set[asyncio.Task[object]] = set()
-        self._pause: asyncio.TimerHandle | None = None
         self._go_on()
 
     def close(self) -> None:
         """Refuses connections from now on; those that were accepted stay."""
-        if self._pause:
-            self._pause.cancel()
         self._loop.remove_reader(self._listening)
         self._listening.close()
 
     def _go_on(self) -> None:
-        self._pause = None
-        self._loop.add_reader(self._listening, self._accept)
+        if self._listening.fileno() >= 0:  # it may have been closed in a pause
+            self._loop.add_reader(self._listening, self._accept)
 
     def _accept(self) -> None:
         for _ in range(ACCEPTED_AT_ONCE_MAX):
@@ -79,7 +76,7 @@ class Acceptor:
                 return
             except OSError:  # no descriptor is left: the connection waits until there is one again
                 self._loop.remove_reader(self._listening)
-                self._pause = self._loop.call_later(PAUSE_S, self._go_on)
+                self._loop.call_later(PAUSE_S, self._go_on)
                 return
             connection.setblocking(False)
             begun = self._loop.create_task(self._loop.connect_accepted_socket(self._protocol, connection))

@@ -9,10 +9,10 @@ key. Metrics are those of all processes of the suite.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import ip_address
-from typing import Protocol
 
+import httpx
 import orjson
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.concurrency.coalescing import CachedReads
 from shared.errors import problems
@@ -22,19 +22,14 @@ from shared.security.auth import AdminKeys
 from shared.security.tokens import bearer, header_fields
 from shared.web.answers import JSON, Answer, document, problem_answer
 from shared.web.fast_routes import Found
+from shared.web.listener import ServiceListener
 
 OPERATIONS = frozenset({"/livez", "/version", "/openapi.json"})
 GUARDED = frozenset({"/readyz", "/metrics"})
 FORWARDED = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"})
 METRICS_TYPE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+READINESS = httpx.Request("GET", "http://localhost/readyz")
 READY_KEPT_S, READY_WITHIN_S = 0.5, 5.0
-
-
-class Begins(Protocol):
-    """A service's listener, as `shared.web.listener` has it."""
-
-    def begin(self, scope: Scope, receive: Receive) -> Found: ...
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
 class OnePort:
@@ -43,7 +38,7 @@ class OnePort:
     """
 
     def __init__(
-        self, services: Mapping[Service, Begins], admin_keys: AdminKeys, *, started: Callable[[], list[str]],
+        self, services: Mapping[Service, ServiceListener], admin_keys: AdminKeys, *, started: Callable[[], list[str]],
         metrics: Callable[[], Awaitable[bytes]],
     ) -> None:  # fmt: skip
         self._services, self._admin_keys = services, admin_keys
@@ -100,22 +95,9 @@ class OnePort:
 
 
 async def _is_ready(app: ASGIApp) -> bool:
-    scope = {
-        "type": "http", "http_version": "1.1", "method": "GET", "scheme": "http", "path": "/readyz",
-        "raw_path": b"/readyz", "query_string": b"", "root_path": "", "headers": [],
-    }  # fmt: skip
-    status = 0
-
-    async def receive() -> Message:
-        return {"type": "http.request"}
-
-    async def send(message: Message) -> None:
-        nonlocal status
-        status = message.get("status", status)
-
     try:
         async with asyncio.timeout(READY_WITHIN_S):
-            await app(scope, receive, send)
+            answer = await httpx.ASGITransport(app).handle_async_request(READINESS)
     except TimeoutError:
         return False
-    return status == 200
+    return answer.status_code == 200

@@ -117,11 +117,8 @@ class BoundedRequests(HttpToolsProtocol):
             return
         self._unset_keepalive_if_required()
         try:
-            if len(data) <= HEAD_MAX_BYTES:
-                self._feed(data)
-            else:
-                for at in range(0, len(data), HEAD_MAX_BYTES):
-                    self._feed(data[at : at + HEAD_MAX_BYTES])
+            for at in range(0, len(data), HEAD_MAX_BYTES):
+                self._feed(data[at : at + HEAD_MAX_BYTES])
         except httptools.HttpParserUpgrade:
             pass  # the response closes the connection
         except httptools.HttpParserError as malformed:

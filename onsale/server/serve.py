@@ -6,19 +6,18 @@ ends itself.
 """
 
 import asyncio
-import contextlib
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, closing
+from email.utils import formatdate
 from functools import partial
-from math import ceil
-from typing import Any
 
-import uvicorn
 from fastapi import FastAPI
 from pydantic import ValidationError
+from uvicorn.config import Config
+from uvicorn.server import ServerState
 
 from onsale.errors import OperatorError
 from onsale.imports import import_module
@@ -26,7 +25,7 @@ from onsale.server.gc_tuning import short_pauses
 from onsale.server.listener import Acceptor, Listener
 from onsale.server.loop_health import measured_pauses
 from onsale.server.request_limits import IncompleteRequests
-from onsale.server.uvicorn_protocol import SingleWriteProtocol
+from onsale.server.uvicorn_protocol import CLOSES, SingleWriteProtocol
 from shared.contracts.fields import refusal
 from shared.routes import Service
 from shared.rpc import answered_here
@@ -38,42 +37,74 @@ START_ORDER: tuple[Service, ...] = ("inventory", "queue", "orders", "gateway", "
 DATE_S = 1.0
 BACKLOG = 4096
 KEEP_ALIVE_S = 75
-LAST_RESPONSE = (b"connection", b"close")
+END_CHECK_S = 0.1
 
 
-class GuestServer(uvicorn.Server):
-    """A uvicorn server that handles no signals, so that several can share a process, and sleeps while nobody calls."""
+class Server:
+    """Answers on the listeners of this process with uvicorn's protocol. All have the same date, set once a second: that
+    is all that it does while nobody calls.
+    """
 
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._stopping = asyncio.Event()
-        self._acceptor: Acceptor | None = None
+    def __init__(self) -> None:
+        self._fields: list[tuple[bytes, bytes]] = []  # of every response, whichever listener it leaves by
+        self._tick()
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+    def _tick(self) -> None:
+        self._fields[:1] = [(b"date", formatdate(usegmt=True).encode())]
+        left_s = DATE_S - time.time() % DATE_S
+        self._timer = asyncio.get_running_loop().call_later(left_s, self._tick)
 
-    async def main_loop(self) -> None:
-        """Sets the date of responses each second until `stop`, all servers of the process at the same moment; uvicorn's
-        own loop wakes ten times a second to ask.
+    def close(self) -> None:
+        """Ends the clock."""
+        self._timer.cancel()
+
+    def close_listeners(self) -> None:
+        """From now on every response closes its connection, so that few are open when the listeners close."""
+        self._fields.append(CLOSES)
+
+    @asynccontextmanager
+    async def answering(self, listeners: Sequence[tuple[Listener, socket.socket]]) -> AsyncIterator[None]:
+        """Serves connections to these bound sockets inside this context. Its end refuses new ones and waits for the
+        responses under way; what is unanswered after the listeners' grace is cancelled.
         """
-        while not await self.on_tick(0):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(DATE_S - time.time() % DATE_S):
-                    await self._stopping.wait()
+        state = ServerState()
+        state.default_headers = self._fields
+        protocol = partial(SingleWriteProtocol, server_state=state, app_state={}, incomplete=IncompleteRequests())
+        try:
+            with ExitStack() as accepting:
+                for listener, bound in listeners:
+                    bound.listen(BACKLOG)
+                    accepting.enter_context(closing(Acceptor(bound, partial(protocol, _config(listener)))))
+                yield
+        finally:
+            await _end(state, max(listener.grace_s for listener, _ in listeners))
 
-    def accept(self, listening: socket.socket) -> None:
-        """Serves connections to this socket until `stop`."""
-        protocol: Any = self.config.http_protocol_class
-        state = {"server_state": self.server_state, "app_state": self.lifespan.state}
-        self._acceptor = Acceptor(listening, partial(protocol, config=self.config, **state))
 
-    def stop(self) -> None:
-        """Lets `serve` end now."""
-        if self._acceptor:  # there is none yet if the start was broken off
-            self._acceptor.close()
-        self.should_exit = True
-        self._stopping.set()
+def _config(listener: Listener) -> Config:
+    return Config(
+        listener.app,
+        http="httptools",
+        ws="none",
+        proxy_headers=False,  # the services read the client address past trusted proxies themselves
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+    )
+
+
+async def _end(state: ServerState, grace_s: float) -> None:
+    for connection in list(state.connections):
+        connection.shutdown()
+    try:
+        async with asyncio.timeout(grace_s):
+            await asyncio.sleep(END_CHECK_S)  # some may have been accepted just now
+            while state.connections or state.tasks:  # noqa: ASYNC110 - uvicorn offers nothing to wait for
+                await asyncio.sleep(END_CHECK_S)
+    except TimeoutError:
+        log.warning("requests.cancelled", requests=len(state.tasks))
+        for task in state.tasks:
+            task.cancel()
 
 
 def create(names: Sequence[Service]) -> dict[Service, FastAPI]:
@@ -120,18 +151,16 @@ async def running(
         if len(apps) > 1:
             for _, bound in within.values():
                 bound.listen(BACKLOG)  # services in one process may call each other before they are ready
-        servers = []
+        server = stack.enter_context(closing(Server()))
         for name, app in apps.items():
             await stack.enter_async_context(app.router.lifespan_context(app))
             if name in within:
-                servers.append(inner := await stack.enter_async_context(_servers()))
-                await inner.start([within[name]])
+                await stack.enter_async_context(server.answering([within[name]]))
             if len(apps) > 1:
                 stack.push_async_callback(app.state.own_process.finish, app.state.settings.shutdown_grace_s)
                 stack.enter_context(answered_here(name, app.state.own_process))
-        servers.append(outer := await stack.enter_async_context(_servers()))
-        stack.push_async_callback(_drain, apps, servers)
-        await outer.start(without)
+        await stack.enter_async_context(server.answering(without))
+        stack.push_async_callback(_drain, apps, server)
         await stack.enter_async_context(short_pauses())
         if apps:
             await stack.enter_async_context(measured_pauses())
@@ -139,79 +168,18 @@ async def running(
 
 
 def _bound(stack: AsyncExitStack, listener: Listener) -> socket.socket:
-    return stack.enter_context(contextlib.closing(listener.bind()))
+    return stack.enter_context(closing(listener.bind()))
 
 
-async def _drain(apps: Mapping[Service, FastAPI], servers: "Sequence[_RunningServers]") -> None:
-    for each in servers:
-        each.close_listeners()
+async def _drain(apps: Mapping[Service, FastAPI], server: Server) -> None:
+    server.close_listeners()
     await asyncio.gather(*(drain(app) for app in apps.values()))
 
 
-class _RunningServers:
-    """Some uvicorn servers, started and stopped together."""
-
-    def __init__(self) -> None:
-        self._servers: list[GuestServer] = []
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def start(self, listeners: Sequence[tuple[Listener, socket.socket]]) -> None:
-        bounded = partial(SingleWriteProtocol, incomplete=IncompleteRequests())
-        for listener, _ in listeners:
-            config = uvicorn.Config(
-                listener.app,
-                http=bounded,  # type: ignore[arg-type]  # called as the class would be
-                ws="none",
-                proxy_headers=False,  # the services read the client address past trusted proxies themselves
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=ceil(listener.grace_s),
-                timeout_keep_alive=KEEP_ALIVE_S,
-            )
-            server = GuestServer(config)
-            self._servers.append(server)
-            self._tasks.append(asyncio.create_task(server.serve(sockets=[])))  # it accepts nothing by itself
-        while not all(server.started for server in self._servers):  # noqa: ASYNC110 - uvicorn offers nothing to wait for
-            await asyncio.sleep(0.005)
-        for server, (_, bound) in zip(self._servers, listeners, strict=True):
-            bound.listen(BACKLOG)
-            server.accept(bound)
-
-    def close_listeners(self) -> None:
-        """From now on every response closes its connection, so that few are open when the listeners close."""
-        for server in self._servers:
-            server.config.encoded_headers.append(LAST_RESPONSE)
-            server.server_state.default_headers.append(LAST_RESPONSE)
-
-    async def stop(self) -> None:
-        for server in self._servers:
-            server.stop()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-@asynccontextmanager
-async def _servers() -> AsyncIterator[_RunningServers]:
-    servers = _RunningServers()
-    try:
-        yield servers
-    finally:
-        await servers.stop()
-
-
-async def until_stopped(
-    apps: Mapping[Service, FastAPI], outside: Sequence[Listener], inside: Mapping[Service, Listener]
-) -> None:
-    """Serves until SIGINT or SIGTERM."""
-    told = stop_signal()
-    async with running(apps, outside, inside):
-        await told.wait()
-
-
-def stop_signal() -> asyncio.Event:
-    """Is set by SIGINT and SIGTERM from now on."""
+async def until_stopped(start: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+    """Starts and serves until SIGINT or SIGTERM. One that comes during the start stops it afterwards."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    return stop
+    async with start():
+        await stop.wait()

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -84,12 +85,6 @@ def running(port: Port) -> AbstractAsyncContextManager[None]:
     return serve.running(apps, listeners(port, apps), serve.internal_listeners(apps))
 
 
-async def _serve(port: Port) -> None:
-    stop = serve.stop_signal()
-    async with running(port):
-        await stop.wait()
-
-
 def main() -> int:
     """Runs until it is told to stop; the exit code."""
     parser = argparse.ArgumentParser()
@@ -102,7 +97,7 @@ def main() -> int:
     write_json_lines(logging.INFO if arguments.pop("verbose") else logging.WARNING)
     raise_descriptor_limit()
     try:
-        run_async(_serve(Port(**arguments)))
+        run_async(serve.until_stopped(partial(running, Port(**arguments))))
     except OperatorError as problem:
         sys.stderr.write(f"{problem}\n")
         return 1

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
-import uvicorn
 import uvloop
 
 from onsale.server.listener import Acceptor
-from onsale.server.serve import GuestServer
 
 CLIENTS, TURNS = 100, 10
 
@@ -65,12 +63,6 @@ def test_a_crowd_is_accepted_in_a_few_turns_of_the_loop(listening: socket.socket
         runner.run(accept())
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address)
-
-
-async def test_a_server_whose_start_was_broken_off_can_be_stopped() -> None:
-    server = GuestServer(uvicorn.Config("no app"))
-    server.stop()
-    assert server.should_exit
 
 
 class WithoutDescriptors(socket.socket):

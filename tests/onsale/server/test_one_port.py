@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from httpx import ASGITransport, AsyncClient, Response
@@ -39,7 +40,7 @@ async def get(
     async def metrics() -> bytes:
         return b"metrics of all"
 
-    service = gateway or Gateway()
+    service: Any = gateway or Gateway()
     port = OnePort(
         {"gateway": service}, AdminKeys(f"ops:viewer:{KEY}"), started=lambda: list(waits_for), metrics=metrics
     )

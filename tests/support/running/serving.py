@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from onsale.server.listener import Listener
-from onsale.server.serve import _RunningServers
+from onsale.server.serve import Server
 from tests.support.wait import wait_until
 
 
@@ -100,12 +100,9 @@ async def serving(app: Any, *, port: int = 0) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def on_our_protocol(app: Any) -> AsyncIterator[tuple[int, _RunningServers]]:
-    """The app behind the protocol that services run on: its port, and the servers."""
-    listener, servers = Listener(app, "127.0.0.1", 0), _RunningServers()
-    with contextlib.closing(listener.bind()) as bound:
-        await servers.start([(listener, bound)])
-        try:
-            yield bound.getsockname()[1], servers
-        finally:
-            await servers.stop()
+async def on_our_protocol(app: Any) -> AsyncIterator[tuple[int, Server]]:
+    """The app behind the protocol that services run on: its port, and the server."""
+    listener = Listener(app, "127.0.0.1", 0)
+    with contextlib.closing(listener.bind()) as bound, contextlib.closing(Server()) as server:
+        async with server.answering([(listener, bound)]):
+            yield bound.getsockname()[1], server
