@@ -127,7 +127,7 @@ class Neighbours:
     ) -> None:  # fmt: skip
         self._file = file
         for module, start_loops in LOOPS.items():
-            patch.setattr(module, start_loops, lambda *_: None)
+            patch.setattr(module, start_loops, lambda *_, **__: None)
         patch.setattr(Preconditions, "require", AsyncMock())  # the fixtures' databases are as they must be
         queue, inventory, orders = (
             RealService[Any](module, partial(settings_of, kind, redis_url, postgres_url, admin_keys), tuning, spared)
