@@ -26,7 +26,7 @@ def sale_of(record: Mapping[str, Any]) -> Sale:
         minutes_before=record["begin_s"] / MINUTE_S, first_minute=min(1.0, MINUTE_S / record["begin_s"]),
         seats_per_order=1, buying=1, checkout_minutes=0.1, streams_per_fan=record["streams"] / record["fans"],
         sections=1, seated=False, window_ms=record.get("window_ms", WINDOW_MS), liveness_s=record["liveness_s"],
-        polls_per_s=record["polls_per_s"], reads_line=record.get("reads_line", False),
+        polls_per_s=record["polls_per_s"],
     )  # fmt: skip
 
 

@@ -102,14 +102,16 @@ def moments(sale: Sale, known: Coefficients) -> tuple[Moment, Moment]:
 
 def over_sale(sale: Sale, known: Coefficients) -> Mapping[str, float]:
     """How many operations of each kind the whole sale has. Whoever is left polls once more, and hears that it is sold
-    out.
+    out; but those who read the public line hear it there, and send the first heartbeat only after its whole time.
     """
-    sale_s = sale.minutes * MINUTE_S
+    sale_s, waiting = sale.minutes * MINUTE_S, sale.waited_s / sale.open_s
     calls_left = sale.admissions * (1 - sale_s / 2 / sale.open_s)
-    in_line = _waiting_per_s(sale, known, sale.waited_s / sale.open_s, calls_left=calls_left)
+    in_line = _waiting_per_s(sale, known, waiting, calls_left=calls_left)
+    heartbeats = _heartbeats_per_s(sale, known, _reading(sale, known, waiting, calls_left=calls_left)) * sale.open_s
+    last = -min(heartbeats, sale.left_out / 2) if heartbeats else sale.left_out
     return {
         **{operation: per_s * sale.open_s for operation, per_s in in_line.items()},
-        "status": in_line["status"] * sale.open_s + sale.left_out,
+        "status": in_line["status"] * sale.open_s + last,
         "join": float(sale.fans),
         "claim": float(sale.admissions),
         "seats": _seat_pages_per_s(sale, known) * sale_s,
@@ -126,14 +128,13 @@ def polls_per_s(sale: Sale, known: Coefficients, waiting: float, *, calls_left: 
     behind have no news until all is sold: they poll only to show within their liveness window that they are there.
     """
     usual_s, share = known["poll_max_s"], known["poll_share"]
+    reached = min(waiting, calls_left + known["more_calls"])
 
     def polls(fans: float, every_s: float) -> float:
         return fans / (every_s * share)
 
-    if sale.reads_line and waiting > long_line(sale, known):
-        near = min(waiting, _near_places(sale, known, waiting))
-        return polls(near, min(usual_s, sale.liveness_s)) + polls(waiting - near, _heartbeat_s(sale, known))
-    reached = min(waiting, calls_left + known["more_calls"])
+    if reading := _reading(sale, known, waiting, calls_left=calls_left):
+        return polls(waiting - reading, min(usual_s, sale.liveness_s)) + _heartbeats_per_s(sale, known, reading)
     first = min(reached, long_line(sale, known))
     shared_s = min(sale.liveness_s, max(usual_s, waiting / sale.polls_per_s))
     return (
@@ -146,6 +147,17 @@ def polls_per_s(sale: Sale, known: Coefficients, waiting: float, *, calls_left: 
 def long_line(sale: Sale, known: Coefficients) -> float:
     """How many fans may wait before the line is long."""
     return sale.polls_per_s * known["poll_max_s"]
+
+
+def _reading(sale: Sale, known: Coefficients, waiting: float, *, calls_left: float) -> float:
+    """How many of so many waiting fans read the public line: of a long one all but those who may be called soon."""
+    if not sale.reads_line or waiting <= long_line(sale, known):
+        return 0.0
+    return max(0.0, waiting - min(_near_places(sale, known, waiting), calls_left + known["more_calls"]))
+
+
+def _heartbeats_per_s(sale: Sale, known: Coefficients, reading: float) -> float:
+    return reading / (_heartbeat_s(sale, known) * known["poll_share"])
 
 
 def _heartbeat_s(sale: Sale, known: Coefficients) -> float:

@@ -122,6 +122,26 @@ def test_in_a_long_line_all_but_the_first_read_the_public_line_and_poll_as_a_hea
     assert grown["status"] >= shorter["status"], "it was shorter on its way"
 
 
+def test_who_reads_the_public_line_hears_there_that_it_is_sold_out_and_sends_no_heartbeat_before_its_time() -> None:
+    def polls(*, minutes: float, reads_line: bool) -> float:
+        early = Sale(
+            500_000,
+            10_000,
+            minutes=minutes,
+            checkout_minutes=0.1,
+            first_minute=1.0,
+            liveness_s=240,
+            reads_line=reads_line,
+        )
+        return plan_sale(early, KNOWN).over_sale["status"]
+
+    assert polls(minutes=3, reads_line=True) < 300_000, "those near the head alone"
+    assert polls(minutes=3, reads_line=False) > 500_000, "each once more in the end"
+    grown = polls(minutes=60, reads_line=True) - polls(minutes=40, reads_line=True)
+    every_s = KNOWN["heartbeat_windows"] * 240 * KNOWN["poll_share"]
+    assert grown == pytest.approx(490_000 * 20 * 60 / every_s, rel=0.2), "one more each time"
+
+
 def test_a_sale_of_general_admission_reads_no_seats_and_a_line_that_opens_early_waits_longer() -> None:
     sale = Sale(100_000, 10_000)
     plan, standing = plan_sale(sale, KNOWN), plan_sale(dataclasses.replace(sale, seated=False), KNOWN)
@@ -139,7 +159,7 @@ def test_the_plan_names_the_reason_for_each_number_of_processes() -> None:
     assert set(decisions(fans=1000).values()) == {(2, "two, so that one may fail")}
     assert decisions(fans=1_000_000, window_ms=10_000)["notifier"] == (50, "open streams")
     assert decisions(fans=1_000_000, window_ms=50)["notifier"][1] == "processor"
-    long_sale = decisions(fans=50_000_000, first_minute=0.0001, streams_per_fan=0, minutes=600, reads_line=False)
+    long_sale = decisions(fans=50_000_000, first_minute=0.0001, streams_per_fan=0, minutes=600, cached=False)
     assert long_sale["queue"] == (-(-long_sale["gateway"][0] // 64), "batches of the gateways")
 
 
