@@ -11,6 +11,10 @@ ROOT = Path(__file__).parents[2]
 SUFFIXES = frozenset({".py", ".sql", ".lua"})
 EVERY_SERVICE = ("services",)
 _LINE, _STOCK, _ORDERS = ("services/gateway", "services/queue"), ("services/inventory",), ("services/orders",)
+_COMMANDS = (  # `onsale up` and `onsale simulate`
+    *EVERY_SERVICE, "bench/journey",
+    *(f"onsale/{part}" for part in ("local", "server", "simulate", "client", "sandbox", "examples")),
+)  # fmt: skip
 _SCRIPTS = tuple(
     path.relative_to(ROOT).as_posix()
     for path in sorted((ROOT / "web/fans").rglob("*"))
@@ -23,10 +27,10 @@ _MAP = (
     )),
 )  # fmt: skip
 CODE: Mapping[str, Sequence[str]] = {
-    "journey": (*EVERY_SERVICE, "onsale", "bench/journey"),
-    "suites": (*EVERY_SERVICE, "onsale", "bench/journey"),
-    "replay": (*EVERY_SERVICE, "onsale", "bench/journey"),
-    "peer": (*EVERY_SERVICE, "onsale", "bench/journey"),
+    "journey": _COMMANDS,
+    "suites": _COMMANDS,
+    "replay": _COMMANDS,
+    "peer": _COMMANDS,
     "joins": (*_LINE, "bench/line/joins.py", "bench/baselines/textbook_joins.py"),
     "sale_log": (*_LINE, "bench/line/sale_log.py", "bench/line/joins.py"),
     "status": (*_LINE, "bench/line/status.py", "bench/baselines/bare.py"),
