@@ -23,7 +23,7 @@ from shared.postgres import migrations
 from tests.support.engines.tcp_proxy import with_delay
 
 DESIGNS = (OurStock, ForUpdate, HotCounter, UnitRows, AdvisorySum, TtlKey)
-CAPACITY, SECONDS_MAX, WARM_UP_S, SLOWER_MS, PINGS = 80_000, 0.4, 0.1, 2, 50
+CAPACITY, SECONDS_MAX, WARM_UP_S, SLOWER_MS, PINGS = 120_000, 0.4, 0.1, 2, 50
 AS_IT_IS, DISK, NETWORK = "as it is", f"disk {SLOWER_MS} ms slower", f"{SLOWER_MS} ms further away"
 DATABASES = (AS_IT_IS, DISK, NETWORK)
 HEADINGS = (
