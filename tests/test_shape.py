@@ -14,8 +14,15 @@ from shared.routes import SERVICES
 from shared.web.api_document import operations
 
 ROOT = Path(__file__).parents[1]
-TOP = ("services", "shared", "onsale")
-SOURCE = sorted(path for folder in TOP for path in (ROOT / folder).rglob("*.py"))
+TOP = ("services", "shared", "onsale", "features")
+
+
+def product(folder: Path) -> list[Path]:
+    """Its Python files without tests."""
+    return sorted(path for path in folder.rglob("*.py") if "tests" not in path.relative_to(ROOT).parts)
+
+
+SOURCE = [path for folder in TOP for path in product(ROOT / folder)]
 MODULES = [path for path in SOURCE if "versions" not in path.parts]
 FOLDERS = sorted(
     {path.parent for top in (*TOP, "bench", "tests", "tools") for path in (ROOT / top).rglob("*.py")}
@@ -52,7 +59,7 @@ def test_only_the_app_of_a_service_opens_connections() -> None:
 
 
 def test_a_lua_script_is_short_and_names_no_literal_key() -> None:
-    for path in sorted((ROOT / "services").rglob("*.lua")):
+    for path in sorted(path for top in TOP for path in (ROOT / top).rglob("*.lua")):
         text = path.read_text()
         assert len(text.splitlines()) <= LUA_LINES_MAX, name(path)
         literal_key = re.search(r"redis\.call\('\w+', *['\"]", text.replace("redis.call('TIME')", ""))
@@ -67,12 +74,13 @@ def test_a_service_is_a_package_without_a_main() -> None:
 
 def test_no_test_sleeps_for_a_fixed_time() -> None:
     sleeps = re.compile(r"\b(time\.sleep\(|asyncio\.sleep\([1-9])")
-    tests = [path for top in ("tests", "proof") for path in (ROOT / top).rglob("test_*.py")]
+    tests = [path for top in ("tests", "proof", "features") for path in (ROOT / top).rglob("test_*.py")]
     assert not [name(path) for path in tests if sleeps.search(path.read_text())]
 
 
 def test_folders_of_tests_are_not_packages() -> None:
-    assert not list((ROOT / "tests").rglob("__init__.py"))
+    folders = [ROOT / "tests", *(ROOT / "features").glob("*/tests")]
+    assert not [name(path) for folder in folders for path in folder.rglob("__init__.py")]
 
 
 def test_no_lock_file_names_a_host() -> None:
@@ -84,6 +92,7 @@ PACKAGES = {
     **{f"services/{service}": ROOT / "services" / service for service in SERVICES},
     "shared": ROOT / "shared",
     "onsale": ROOT / "onsale",
+    "features": ROOT / "features",
     "bench": ROOT / "bench",
     "tools": ROOT / "tools",
 }
@@ -104,13 +113,14 @@ VARIADIC = {
 
 @cache
 def modules(package: str) -> list[tuple[Path, ast.Module]]:
-    paths = sorted(path for path in PACKAGES[package].rglob("*.py") if "versions" not in path.parts)
+    found = product(PACKAGES[package]) if package in TOP else sorted(PACKAGES[package].rglob("*.py"))
+    paths = [path for path in found if "versions" not in path.parts]
     return [(path, ast.parse(path.read_text())) for path in paths]
 
 
 def test_no_two_classes_have_the_same_name() -> None:
     places: dict[str, list[str]] = {}
-    for package in (package for package in PACKAGES if package.startswith(("services", "shared"))):
+    for package in (package for package in PACKAGES if package.startswith(("services", "shared", "features"))):
         for path, tree in modules(package):
             for node in tree.body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):

@@ -15,7 +15,7 @@ def catalogue() -> list[dict[str, Any]]:
     """Each problem by slug: title, status, the rest of its docstring, and its service (none for those of all)."""
     for service in SERVICES:
         importlib.import_module(f"services.{service}.app")
-    ours = [problem for problem in known() if problem.__module__.startswith(("services.", "shared."))]
+    ours = [problem for problem in known() if problem.__module__.startswith(("services.", "shared.", "features."))]
     return [_entry(problem) for problem in sorted(ours, key=lambda problem: problem.slug)]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SUFFIXES = frozenset({".py", ".sql", ".lua"})
-EVERY_SERVICE = ("services",)
+EVERY_SERVICE = ("services", "features")
 _LINE, _STOCK, _ORDERS = ("services/gateway", "services/queue"), ("services/inventory",), ("services/orders",)
 _COMMANDS = (  # `onsale up` and `onsale simulate`
     *EVERY_SERVICE, "bench/journey",

@@ -24,7 +24,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "settings", "cli", "openapi", "problems", "events", "frames", "metrics", "alarms", "redis-keys", "tables",
         "limits", "recovery", "glossary", "licences",
     ),
-    "develop": ("guards",),
+    "develop": ("features", "guards"),
     "explain": ("architecture", "journey", "models", "speed", "benchmarks"),
 }  # fmt: skip
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\.?/[^)#\s]+)(#[^)]*)?\)")

@@ -5,7 +5,7 @@ An error that the operator can fix is printed here as one line, with exit code 2
 
 import os
 import sys
-from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -15,32 +15,13 @@ import typer.main
 from onsale.errors import OperatorError
 from onsale.imports import import_module
 from shared import VERSION
+from shared.features import Command, installed
 
 RUN, OPERATE, MAINTAIN = "Run", "Operate a sale", "Install, maintain"
 NON_TERMINAL_COLUMNS = "200"
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A command or group: where it is, as `module:name`, and the first line of its help, which needs no import."""
-
-    name: str
-    where: str
-    panel: str
-    help: str
-
-    def load(self) -> Any:
-        """The command itself."""
-        module, _, name = self.where.partition(":")
-        found = getattr(import_module(module), name)
-        if isinstance(found, typer.Typer):
-            return typer.main.get_group(found)
-        alone = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-        alone.command(self.name)(found)
-        return typer.main.get_command(alone)
-
-
-ENTRIES = tuple(Entry(*row) for row in (
+OWN = tuple(Command(*row) for row in (
     ("up", "onsale.local.command:up", RUN,
      "Run the whole suite on this machine: PostgreSQL, Valkey, services, payment sandbox. Ctrl-C stops it."),
     ("serve", "onsale.server.command:serve", RUN,
@@ -94,24 +75,46 @@ ENTRIES = tuple(Entry(*row) for row in (
 ))  # fmt: skip
 
 
-class Commands(typer.core.TyperGroup):
+@cache
+def commands() -> tuple[Command, ...]:
+    """All commands and groups, panel by panel: ours, then those of features. `GROUP NAME` is a command of a group."""
+    found = [*OWN, *(command for feature in installed() for command in feature.commands)]
+    panels = list(dict.fromkeys(command.panel for command in found))
+    return tuple(sorted(found, key=lambda command: panels.index(command.panel)))
+
+
+def loaded(command: Command) -> Any:
+    """The command itself; a group has what features add to it."""
+    module, _, name = command.where.partition(":")
+    found = getattr(import_module(module), name)
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+        alone.command(command.name.rpartition(" ")[2])(found)
+        return typer.main.get_command(alone)
+    group = typer.main.get_group(found)
+    for more in commands():
+        if more.name.startswith(f"{command.name} "):
+            group.add_command(loaded(more))
+    return group
+
+
+class CommandGroup(typer.core.TyperGroup):
     """All commands by name. Help shows each one's line from the list; only a command that is called is imported."""
 
     def __init__(self, **attrs: Any) -> None:
         super().__init__(**attrs)
-        for entry in ENTRIES:
-            shown = typer.core.TyperCommand(entry.name, help=entry.help, rich_help_panel=entry.panel)
-            self.add_command(shown)
+        self.known = {command.name: command for command in commands() if " " not in command.name}
+        for name, command in self.known.items():
+            self.add_command(typer.core.TyperCommand(name, help=command.help, rich_help_panel=command.panel))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        entry = next((entry for entry in ENTRIES if args and entry.name == args[0]), None)
-        if entry is not None:
-            self.add_command(entry.load(), entry.name)
+        if args and args[0] in self.known:
+            self.add_command(loaded(self.known[args[0]]), args[0])
         return super().resolve_command(ctx, args)
 
 
 app = typer.Typer(
-    cls=Commands,
+    cls=CommandGroup,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",

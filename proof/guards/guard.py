@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-AREAS = ("gateway", "queue", "inventory", "orders", "notifier", "console", "shared", "onsale", "web")
+AREAS = ("gateway", "queue", "inventory", "orders", "notifier", "console", "shared", "onsale", "features", "web")
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,6 @@ class Guard:
 
     @property
     def area(self) -> str:
-        """The service, or what it is instead of one: `shared`, `onsale`, `web`."""
+        """The service, or what it is instead of one: `shared`, `onsale`, `features`, `web`."""
         parts = self.path.split("/")
         return parts[1] if parts[0] == "services" else parts[0]

@@ -1,5 +1,5 @@
-"""Collects every statement of a service that is written as SQL: the files in `sql/`, the literals in `text(…)` and the
-checks of the invariants.
+"""Collects every statement that is written as SQL: the files in `sql/`, the literals in `text(…)` and the checks of the
+invariants; of a service, and of the features' parts of it, which lie in `features/NAME/SERVICE`.
 """
 
 import ast
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from services.queue.line.invariants import DB_CHECKS
 
-SERVICES = Path(__file__).parents[2] / "services"
+ROOT = Path(__file__).parents[2]
 TABLES = re.compile(r"(^|_)tables$")
 NO_PLAN = re.compile(
     r"SET LOCAL|SELECT pg_\w*(advisory|notify)\w*|SELECT (CAST\()?(extract\(epoch FROM )?clock_timestamp\(\)"
@@ -19,11 +19,13 @@ CHECKS = {"queue": DB_CHECKS}
 
 def statements(service: str) -> dict[str, str]:
     """By name: `sql/<verb>`, `<module>.<CONSTANT>` or `<module>.<function>`, `audit <invariant>`."""
-    found = {f"sql/{file.stem}": file.read_text() for file in sorted((SERVICES / service).rglob("sql/*.sql"))}
-    for file in sorted((SERVICES / service).rglob("*.py")):
-        if "migrations" not in file.parts and not TABLES.search(file.stem):
-            module = ".".join(file.relative_to(SERVICES / service).with_suffix("").parts)
-            found |= dict(_texts(module, ast.parse(file.read_text())))
+    found: dict[str, str] = {}
+    for folder in (ROOT / "services" / service, *sorted((ROOT / "features").glob(f"*/{service}"))):
+        found |= {f"sql/{file.stem}": file.read_text() for file in sorted(folder.rglob("sql/*.sql"))}
+        for file in sorted(folder.rglob("*.py")):
+            if "migrations" not in file.parts and not TABLES.search(file.stem):
+                module = ".".join(file.relative_to(folder).with_suffix("").parts)
+                found |= dict(_texts(module, ast.parse(file.read_text())))
     found |= {f"audit {name}": sql for name, sql in CHECKS.get(service, {}).items()}
     return {name: sql for name, sql in found.items() if not NO_PLAN.match(_without_comments(sql))}
 

@@ -362,7 +362,7 @@ _names: WeakKeyDictionary[TextClause, str] = WeakKeyDictionary()
 def statement(package: str, verb: str) -> TextClause:
     """The statement of `<package>/sql/<verb>.sql`; arrays are bound as `CAST(:name AS bigint[])`."""
     made = text(raw_statement(package, verb))
-    _names[made] = f"{package.removeprefix('services.')}:{verb}"
+    _names[made] = f"{package.removeprefix('services.').removeprefix('features.')}:{verb}"
     return made
 
 

@@ -29,6 +29,10 @@ def _controls(value: Any) -> Any:
     return controls_of(value) if isinstance(value, str) else value
 
 
+def _names(value: Any) -> Any:
+    return frozenset(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+
+
 def _valid_redis_url(value: str) -> str:
     RedisUrl.parse(value)
     return value
@@ -86,6 +90,9 @@ class ServiceSettings(PostgresSettings, UserSettings):
     two_persons: Annotated[frozenset[Control], NoDecode, BeforeValidator(_controls)] = Field(
         frozenset(),
         description=f"Controls that need a second operator's approval, separated by commas: {', '.join(CONTROLS)}.",
+    )
+    features_off: Annotated[frozenset[str], NoDecode, BeforeValidator(_names)] = Field(
+        frozenset(), description="Installed features to leave out, by their names, separated by commas."
     )
     keys_file: Path | None = Field(
         None,

@@ -40,6 +40,7 @@ from shared.web.fast_routes import FastRoute
 from shared.web.forms import Form, Forms
 from shared.web.internal_api import InternalApi, OwnProcess
 from shared.web.listener import ServiceListener, route_table
+from shared.web.parts import parts_of, with_parts
 
 log = get_logger("onsale.http")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -75,7 +76,8 @@ def create_service(
     sale_log.use(settings.log_sale)
     for variable in removed_and_set(settings):
         log.warning("setting.removed", variable=variable, effect="none any more; see CHANGELOG.md")
-    reloading = with_key_reload(lifespan, settings.keys_file, settings)
+    parts = parts_of(name, settings.features_off)
+    reloading = with_key_reload(with_parts(lifespan, name, parts), settings.keys_file, settings)
     app = FastAPI(
         title=f"Onsale {title}", version=VERSION, lifespan=reloading, root_path_in_servers=False,
         docs_url=None, redoc_url=None,  # these pages load scripts of other hosts, on the origin of the console
@@ -89,8 +91,11 @@ def create_service(
     app.state.load = load
     app.state.on_drain = []
     app.state.deps = None  # the lifespan sets it
+    app.state.parts = {}  # so it does here: what features opened, by class
     app.state.own_process = OwnProcess(name, app, api, load)
     app.state.warnings = list[str]
+    fast_routes = [*fast_routes, *(route for part in parts for route in part.fast_routes)]
+    routers = [*routers, *(router for part in parts for router in part.routers)]
     fast = [*fast_routes, *(each.route(settings.service_keys) for each in api.values())]
     app.router.routes.extend((*fast, *mounts))
     for router in routers:

@@ -156,7 +156,7 @@ MADE = {
 
 def limits_made() -> Iterator[tuple[str, str]]:
     """Where each limit of the services is made, and how."""
-    for file in sorted(file for folder in ("services", "shared") for file in (ROOT / folder).rglob("*.py")):
+    for file in sorted(file for folder in ("services", "shared", "features") for file in (ROOT / folder).rglob("*.py")):
         source = file.read_text()
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Call) and MADE & {ast.unparse(each) for each in (node.func, *node.args)}:

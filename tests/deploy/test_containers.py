@@ -75,7 +75,7 @@ def test_every_setting_of_a_container_exists(deployment: str) -> None:
 def test_every_command_and_option_of_a_container_exists(deployment: str) -> None:
     for container in containers(deployment):
         name, *arguments = container.command
-        command = next(entry for entry in cli.ENTRIES if entry.name == name).load()
+        command = cli.loaded(next(entry for entry in cli.commands() if entry.name == name))
         assert command.make_context(name, arguments).params is not None
     assert {container.service for container in serving(deployment)} <= set(SERVICES)
 

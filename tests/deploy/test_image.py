@@ -10,7 +10,7 @@ from tests.deploy.manifests import DEPLOY, ROOT, image_environment
 from tests.support.packages import PROJECT, installed_with
 
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
-PACKAGES = ("shared", "services", "onsale")
+PACKAGES = ("shared", "services", "onsale", "features")
 PRINT_SOURCES = """
 from setuptools.dist import Distribution
 package = Distribution({"script_name": "setup.py"})

@@ -64,7 +64,7 @@ def test_every_unit_starts_a_command_that_exists() -> None:
         [start] = entries(unit.name)["ExecStart"]
         program, name, *arguments = start.replace("%i", "queue").split()
         assert program == "/opt/onsale/bin/onsale"
-        command = next(entry for entry in cli.ENTRIES if entry.name == name).load()
+        command = cli.loaded(next(entry for entry in cli.commands() if entry.name == name))
         assert command.make_context(name, arguments).params is not None
 
 

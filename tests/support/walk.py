@@ -8,12 +8,12 @@ from types import FrameType
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("services", "shared")
+PRODUCT = ("services", "shared", "features")
 
 
 @contextmanager
 def walked() -> Iterator[set[str]]:
-    """The Python files under `services/` and `shared/` of which this thread runs a function meanwhile."""
+    """The Python files under `services/`, `shared/` and `features/` of which this thread runs a function meanwhile."""
     seen, files = set[str](), set[str]()
 
     def note(frame: FrameType, event: str, _: Any) -> None:

@@ -54,6 +54,6 @@ def test_a_copyleft_licence_is_found(licence: str) -> None:
 
 
 def test_every_font_of_the_package_is_listed_with_its_licence_beside_it() -> None:
-    fonts = [path for folder in ("services", "shared", "onsale") for path in (ROOT / folder).rglob("*.ttf")]
+    fonts = [path for folder in ("services", "shared", "onsale", "features") for path in (ROOT / folder).rglob("*.ttf")]
     assert {path.stem for path in fonts} == set(licences.FONTS)
     assert all((path.parent / "LICENSE.txt").exists() for path in fonts)

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from onsale.cli.app import ENTRIES
+from onsale.cli.app import commands as listed
+from onsale.cli.app import loaded
+from shared.features import Command
 from tools.reference.markdown import Section, code, codes, page
 
 TEXT = """`onsale COMMAND --help` says the same, `onsale --version` which version it is. Commands that ask a suite
@@ -17,8 +19,12 @@ EXAMPLE = "Example: "
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Every command by its full name; a group is not one."""
-    for entry in ENTRIES:
-        yield from _within(entry.name, entry.load())
+    for entry in _top():
+        yield from _within(entry.name, loaded(entry))
+
+
+def _top() -> list[Command]:
+    return [entry for entry in listed() if " " not in entry.name]
 
 
 def _within(name: str, command: Any) -> Iterator[tuple[str, Any]]:
@@ -36,11 +42,11 @@ def commands_page() -> str:
 
 def _sections() -> Iterator[Section]:
     panel = ""
-    for entry in ENTRIES:
+    for entry in _top():
         if entry.panel != panel:
             panel = entry.panel
             yield Section(panel)
-        for name, command in _within(entry.name, entry.load()):
+        for name, command in _within(entry.name, loaded(entry)):
             own = [each for each in command.params if each.name not in ("help", *OF_A_SUITE) or not _asks(command)]
             also = "Also `--url` and `--data-dir`." if _asks(command) else ""
             rows = [_row(each) for each in own if each.name != "help"]

@@ -19,7 +19,7 @@ from typing import Any
 
 INTERVAL_S = 0.001  # the kernel rounds up to its own tick
 RUNNER, SERVER = "asyncio/runners.py", ("uvicorn", "/onsale/server/")
-OURS, SERVICES = re.compile(r"/(services|shared|onsale)/(.+)\.py$"), "services"
+OURS, SERVICES = re.compile(r"/(services|shared|onsale|features)/(.+)\.py$"), "services"
 PLACEHOLDERS = (
     (re.compile(r"^/(events|e)/(?!updates)[^/]+"), r"/\1/{event_id}"),
     (re.compile(r"/reservations/[^/]+"), "/reservations/{reservation_id}"),

@@ -21,7 +21,7 @@ from tools.reference.pages import PAGES, written
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
-CODE = [path for top in ("services", "shared", "onsale") for path in (ROOT / top).rglob("*.py")]
+CODE = [path for top in ("services", "shared", "onsale", "features") for path in (ROOT / top).rglob("*.py")]
 
 
 def page(name: str) -> str:

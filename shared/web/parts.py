@@ -1,0 +1,86 @@
+"""What a feature adds to a service: routes, settings, and an object that lives as long as the process.
+
+The service does not know of it. `create_service` takes the routes; when the service's own lifespan has opened its
+state, each part opens what it needs from that, and its handlers find it by its class.
+"""
+
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, FastAPI, Request
+from pydantic_settings import BaseSettings
+
+from shared.concurrency.background import Loops
+from shared.features import installed, load
+from shared.routes import Service
+from shared.web.fast_routes import FastRoute
+
+Opened = TypeVar("Opened")
+Settings = TypeVar("Settings", bound=BaseSettings)
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+Open = Callable[[Any, Loops], AbstractAsyncContextManager[object]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A feature's part of one service.
+
+    `open` gets the service's state and the part's background loops, and yields the part's own object: once a process,
+    before the first request; what it raises stops the start. A loop that fails is logged and repeated. `settings` has
+    fields that join those of the service, under the service's prefix.
+    """
+
+    routers: Sequence[APIRouter] = ()
+    fast_routes: Sequence[FastRoute] = ()
+    settings: type[BaseSettings] | None = None
+    open: Open | None = None
+
+
+@cache
+def _parts(service: Service) -> dict[str, Part]:
+    return {feature.name: load(feature.parts[service]) for feature in installed() if service in feature.parts}
+
+
+def parts_of(service: Service, off: Collection[str] = ()) -> tuple[Part, ...]:
+    """The parts of the installed features that are not switched off. Raises `ValueError` if one in `off` is unknown."""
+    names = {feature.name for feature in installed()}
+    if unknown := sorted({*off} - names):
+        raise ValueError(
+            f"ONSALE_FEATURES_OFF names no installed feature: {', '.join(unknown)}; installed are: "
+            f"{', '.join(sorted(names)) or 'none'}"
+        )
+    return tuple(part for name, part in _parts(service).items() if name not in off)
+
+
+@cache
+def with_settings_of_parts(settings: type[Settings], service: Service) -> type[Settings]:
+    """The class of a service's settings with the fields of every installed feature."""
+    more = [part.settings for part in parts_of(service) if part.settings is not None]
+    return type(settings.__name__, (settings, *more), {"__module__": settings.__module__}) if more else settings
+
+
+def with_parts(lifespan: Lifespan, service: Service, parts: Sequence[Part]) -> Lifespan:
+    """The same lifespan with the parts open inside it."""
+
+    @asynccontextmanager
+    async def opening(app: FastAPI) -> AsyncIterator[None]:
+        async with lifespan(app), AsyncExitStack() as stack, Loops(service) as loops:
+            for open_part in [part.open for part in parts if part.open is not None]:
+                opened = await stack.enter_async_context(open_part(app.state.deps, loops))
+                app.state.parts[type(opened)] = opened
+            yield
+
+    return opening
+
+
+def opened(kind: type[Opened]) -> Callable[[Request], Opened]:
+    """A dependency of the framework: the object of this class that a part opened."""
+
+    def of(request: Request) -> Opened:
+        found: Opened = request.app.state.parts[kind]
+        return found
+
+    return of

@@ -1,0 +1,131 @@
+"""A feature's part of a service: its routes, its object, its loops; and a feature that is switched off."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+import httpx
+import pytest
+from fastapi import APIRouter, Depends, FastAPI
+
+from shared import features
+from shared.concurrency.background import Loops
+from shared.features import Feature
+from shared.process.settings import ServiceSettings
+from shared.web import parts
+from shared.web.answers import Answer
+from shared.web.app import create_service, public
+from shared.web.fast_routes import FastRoute
+from shared.web.parts import Part, opened, parts_of
+
+steps: list[str] = []
+worked = asyncio.Event()
+router = APIRouter()
+
+
+class Bell:
+    """What the part opens."""
+
+    def __init__(self, sound: str) -> None:
+        self.sound = sound
+
+
+@router.get("/bell")
+async def ring(bell: Annotated[Bell, Depends(opened(Bell))]) -> dict[str, str]:
+    return {"sound": bell.sound}
+
+
+async def work() -> None:
+    worked.set()
+
+
+@asynccontextmanager
+async def open_bell(state: str, loops: Loops) -> AsyncIterator[Bell]:
+    steps.append(f"opened with {state}")
+    loops.every(60, work, name="queue.bell")
+    yield Bell("ding")
+    steps.append("closed")
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    app.state.deps = "the state"
+    steps.append("service open")
+    yield
+    steps.append("service closed")
+
+
+PART = Part(
+    routers=[router],
+    fast_routes=[FastRoute("GET", "/fast", lambda _: Answer(200, b"quick", ()), in_schema=False)],
+    open=open_bell,
+)
+
+
+@pytest.fixture
+def features_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Feature]]:
+    """The installed features, which a test lists."""
+    found: list[Feature] = []
+    for module in (features, parts):
+        monkeypatch.setattr(module, "installed", lambda: tuple(found))
+    parts._parts.cache_clear()
+    steps.clear()
+    yield found
+    parts._parts.cache_clear()
+
+
+def service(**settings: object) -> FastAPI:
+    chosen = ServiceSettings(log_requests=False, **settings)  # type: ignore[arg-type]
+    return create_service("queue", chosen, title="test", lifespan=lifespan)
+
+
+BELL = Feature(name="bell", what="Rings.", parts={"queue": f"{__name__}:PART"})
+
+
+async def test_a_part_is_opened_after_its_service_and_closed_before_it(features_found: list[Feature]) -> None:
+    features_found.append(BELL)
+    app = service()
+    async with app.router.lifespan_context(app):
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url="http://test") as client:
+            assert (await client.get("/bell")).json() == {"sound": "ding"}
+            assert (await client.get("/fast")).text == "quick"
+        async with asyncio.timeout(5):
+            await worked.wait()
+    assert steps == ["service open", "opened with the state", "closed", "service closed"]
+
+
+async def test_what_is_switched_off_has_no_route_and_no_loop(features_found: list[Feature]) -> None:
+    features_found.append(BELL)
+    app = service(features_off="bell")
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url="http://test")
+    async with app.router.lifespan_context(app), client:
+        assert (await client.get("/bell")).status_code == (await client.get("/fast")).status_code == 404
+    assert steps == ["service open", "service closed"]
+
+
+def test_a_name_that_is_not_installed_stops_the_start(features_found: list[Feature]) -> None:
+    features_found.append(BELL)
+    with pytest.raises(ValueError, match="no installed feature: lotery; installed are: bell"):
+        service(features_off="lotery, bell")
+
+
+def test_two_features_of_one_name_stop_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "_ours", lambda: [BELL, BELL])
+    with pytest.raises(ValueError, match="the same name: bell"):
+        features.installed.__wrapped__()
+
+
+def test_a_part_is_only_that_of_its_service(features_found: list[Feature]) -> None:
+    features_found.append(BELL)
+    assert parts_of("queue") == (PART,)
+    assert parts_of("orders") == ()
+
+
+def test_our_features_say_what_they_are() -> None:
+    """What an operator reads, and where the parts lie, by which statements and architecture are found."""
+    for feature in features._ours():
+        assert feature.what.endswith("."), feature.name
+        assert all(
+            where.startswith(f"features.{feature.name}.{service}") for service, where in feature.parts.items()
+        ), feature.name
