@@ -153,6 +153,12 @@ REDIS = (
         "test_a_rebuild_with_an_older_epoch_is_refused",
     ),
     Guard(
+        "A hold that a rebuild brings ends at its deadline, though no loop had seen it",
+        "services/inventory/redis_stock/rebuild.py",
+        '            wake("inventory")  # its holds have deadlines that no loop has seen\n', "",
+        "test_a_rebuild_wakes_the_loop_that_ends_its_holds",
+    ),
+    Guard(
         "A stock that lost a key during its rebuild stays closed",
         f"{LUA}/finish_rebuild.lua", "if not all_exist(keys.meta, unpack(KEYS, 2)) then return 'lost' end", "",
         "test_a_key_lost_during_a_rebuild_keeps_the_redis_stock_closed",

@@ -27,7 +27,7 @@ from services.inventory.redis_stock.client import (
     hold_arguments,
 )
 from services.inventory.stock.snapshot import StockSnapshot, read_stock, section_arguments
-from shared.concurrency.background import Quiet
+from shared.concurrency.background import Quiet, wake
 from shared.concurrency.coalescing import chunks
 from shared.concurrency.tasks import stop
 from shared.postgres.engine import statement
@@ -124,6 +124,7 @@ class RedisStockMonitor:
             log.log(level, "redis_stock.rebuilt", event_id=layout.event_id, epoch=epoch, took_ms=took_ms)
             await self._catalogue.refresh()
             self.ready_since_s[layout.event_id] = time.monotonic()
+            wake("inventory")  # its holds have deadlines that no loop has seen
 
 
 def _queue_checks(pipe: Any, layout: Layout) -> None:

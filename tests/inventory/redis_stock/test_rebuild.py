@@ -45,6 +45,14 @@ async def test_the_invariants_hold_after_redis_is_flushed_during_a_sale(inventor
     await wait_until(lambda: is_clean(inventory))
 
 
+async def test_a_rebuild_wakes_the_loop_that_ends_its_holds(inventory: Inventory, woken: list[str]) -> None:
+    await inventory.hold("fan", seats=["A-1-1"])
+    await inventory.state.redis_stock.redis.flushall()
+    woken.clear()
+    await inventory.state.redis_monitor.check()
+    assert woken == ["inventory"]
+
+
 async def test_a_closed_redis_stock_answers_503_with_retry_after(inventory: Inventory) -> None:
     await inventory.state.redis_stock.redis.hset(KEYS.meta, mapping={"ready": "0", "rebuild_renewed_at": str(9**15)})
     answer = await inventory.reserve(seats=["A-1-1"])
