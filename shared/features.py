@@ -19,7 +19,7 @@ OWN = "features"
 GROUP = "onsale.features"
 
 
-class Command(NamedTuple):
+class CliCommand(NamedTuple):
     """A command or group of the command line: where it is, as `module:name`, the panel of `onsale --help` that has it,
     and the first line of its help, which needs no import.
     """
@@ -40,7 +40,7 @@ class Feature:
     name: str
     what: str
     parts: Mapping[Service, str] = field(default_factory=dict)
-    commands: Sequence[Command] = ()
+    commands: Sequence[CliCommand] = ()
 
 
 @cache

@@ -15,13 +15,13 @@ import typer.main
 from onsale.errors import OperatorError
 from onsale.imports import import_module
 from shared import VERSION
-from shared.features import Command, installed
+from shared.features import CliCommand, installed
 
 RUN, OPERATE, MAINTAIN = "Run", "Operate a sale", "Install, maintain"
 NON_TERMINAL_COLUMNS = "200"
 
 
-OWN = tuple(Command(*row) for row in (
+OWN = tuple(CliCommand(*row) for row in (
     ("up", "onsale.local.command:up", RUN,
      "Run the whole suite on this machine: PostgreSQL, Valkey, services, payment sandbox. Ctrl-C stops it."),
     ("serve", "onsale.server.command:serve", RUN,
@@ -76,14 +76,14 @@ OWN = tuple(Command(*row) for row in (
 
 
 @cache
-def commands() -> tuple[Command, ...]:
+def commands() -> tuple[CliCommand, ...]:
     """All commands and groups, panel by panel: ours, then those of features. `GROUP NAME` is a command of a group."""
     found = [*OWN, *(command for feature in installed() for command in feature.commands)]
     panels = list(dict.fromkeys(command.panel for command in found))
     return tuple(sorted(found, key=lambda command: panels.index(command.panel)))
 
 
-def loaded(command: Command) -> Any:
+def loaded(command: CliCommand) -> Any:
     """The command itself; a group has what features add to it."""
     module, _, name = command.where.partition(":")
     found = getattr(import_module(module), name)

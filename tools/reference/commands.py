@@ -5,7 +5,7 @@ from typing import Any
 
 from onsale.cli.app import commands as listed
 from onsale.cli.app import loaded
-from shared.features import Command
+from shared.features import CliCommand
 from tools.reference.markdown import Section, code, codes, page
 
 TEXT = """`onsale COMMAND --help` says the same, `onsale --version` which version it is. Commands that ask a suite
@@ -23,7 +23,7 @@ def commands() -> Iterator[tuple[str, Any]]:
         yield from _within(entry.name, loaded(entry))
 
 
-def _top() -> list[Command]:
+def _top() -> list[CliCommand]:
     return [entry for entry in listed() if " " not in entry.name]
 
 
@@ -37,7 +37,7 @@ def _within(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 def commands_page() -> str:
     """docs/reference/cli.md"""
-    return page("Command line", TEXT, _sections())
+    return page("CliCommand line", TEXT, _sections())
 
 
 def _sections() -> Iterator[Section]:

@@ -15,7 +15,7 @@ from rich.console import Console
 from onsale import imports
 from onsale.cli.app import commands, loaded
 from onsale.cli.events import print_audit
-from shared.features import Command as Entry
+from shared.features import CliCommand
 from shared.report.invariants import both_sold
 from tests.support.running.command_line import Command
 from tests.support.running.suite import RunningSuite
@@ -163,7 +163,7 @@ def test_an_operator_changes_the_stock(operate: Command, suite: RunningSuite, tm
 
 
 @pytest.mark.parametrize("entry", commands(), ids=lambda entry: entry.name)
-def test_the_list_of_commands_says_what_each_says_of_itself(entry: Entry) -> None:
+def test_the_list_of_commands_says_what_each_says_of_itself(entry: CliCommand) -> None:
     first, _, _ = inspect.cleandoc(loaded(entry).help or "").partition("\n\n")
     assert entry.help == " ".join(first.split())
 
