@@ -37,7 +37,7 @@ def _within(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 def commands_page() -> str:
     """docs/reference/cli.md"""
-    return page("CliCommand line", TEXT, _sections())
+    return page("Command line", TEXT, _sections())
 
 
 def _sections() -> Iterator[Section]:
