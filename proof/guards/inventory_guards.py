@@ -4,6 +4,7 @@ from proof.guards.guard import Guard
 
 HOLD = "services/inventory/redis_stock/lua/hold.lua"
 LUA = "services/inventory/redis_stock/lua"
+FOLLOW = f"{LUA}/follow.lua"
 SQL = "services/inventory/reservations/sql"
 PAYMENT = "services/inventory/reservations/payment.py"
 FIRST = "services/inventory/migrations/versions/0001_first.sql"
@@ -15,7 +16,7 @@ REDIS = (
     ),
     Guard(
         "Redis grants no more general admission than is left",
-        HOLD, "if available < ticket[2] then", "if false then",
+        HOLD, "if left < ticket[2] then", "if false then",
         "test_a_selection_is_held_whole_or_not_at_all",
     ),
     Guard(
@@ -81,13 +82,12 @@ REDIS = (
     ),
     Guard(
         "A release that is repeated frees nothing twice",
-        f"{LUA}/end_holds.lua", "if found and redis.call('HDEL', keys.holds, ids[i]) == 1 then",
-        "redis.call('HDEL', keys.holds, ids[i]) if found then",
+        FOLLOW, "  live[r.id] = nil\n", "",
         "test_repeated_releases_and_confirmations_change_nothing",
     ),
     Guard(
         "A bought ticket goes on counting against the customer's limit",
-        f"{LUA}/end_holds.lua", "if mark == '.' then", "if true then",
+        FOLLOW, "  if mark == '.' then\n    add_tickets", "  if true then\n    add_tickets",
         "test_repeated_releases_and_confirmations_change_nothing",
     ),
     Guard(
@@ -98,36 +98,32 @@ REDIS = (
     ),
     Guard(
         "A reservation that is being paid has no deadline in Redis",
-        f"{LUA}/begin_payment.lua", "  redis.call('ZREM', keys.deadlines, unpack(known))\n", "",
+        FOLLOW, "    untimed[#untimed + 1] = r.id\n", "",
         "test_a_payment_removes_the_deadline_and_its_end_restores_it",
     ),
     Guard(
         "A late payment's seats are sold once, however often the step is repeated",
-        f"{LUA}/reacquire.lua", "if redis.call('HSETNX', keys.usage, 'r:' .. id, '1') == 0 then return 'again' end",
-        "redis.call('HSETNX', keys.usage, 'r:' .. id, '1')",
+        FOLLOW, "  if r.v > 0 then ended_now[r.id] = text(r.v) .. r.now end\n", "",
         "test_a_repeated_reacquisition_sells_once_and_overrules_a_newer_hold",
     ),
     Guard(
         "Returned tickets go on sale once, however often the step is repeated",
-        f"{LUA}/apply_return.lua", "if redis.call('HSETNX', keys.usage, 'b:' .. id, '1') == 0 then return 'again' end",
-        "redis.call('HSETNX', keys.usage, 'b:' .. id, '1')",
+        FOLLOW, "if r.v == 0 or known and known >= r.v then return end", "if r.v == 0 then return end",
         "test_redis_applies_a_repeated_return_once",
     ),
     Guard(
         "A return of before a rebuild is not applied a second time",
-        f"{LUA}/apply_return.lua", "if redis.call('HGET', keys.meta, 'epoch') ~= epoch then return 'superseded' end",
-        "",
+        FOLLOW, "if epoch ~= '0' and found[2] ~= epoch then return 'superseded' end", "",
         "test_a_return_from_before_a_rebuild_is_not_applied_to_the_rebuilt_stock",
     ),
     Guard(
         "A change of stock that comes late overrules no newer one",
-        f"{LUA}/block.lua", "if tonumber(redis.call('HGET', keys.meta, 'stock_version') or 0) > version then return 'stale' end",
-        "",
+        FOLLOW, "if tonumber(found[3] or 0) > version then return 'stale' end", "",
         "test_updates_of_redis_out_of_order_end_in_the_right_state",
     ),
     Guard(
         "A part that was kept is never larger again by a late call",
-        f"{LUA}/keep_only.lua", "if kept >= size then return 'again' end", "",
+        FOLLOW, "elseif (hold.v or 0) > r.v then", "elseif false then",
         "test_a_late_update_of_redis_changes_nothing",
     ),
     Guard(
@@ -165,13 +161,38 @@ REDIS = (
     ),
     Guard(
         "A correction overwrites no seat that changed since it was read",
-        f"{LUA}/set_positions.lua", "(expected == '*' or expected == old)", "true",
+        FOLLOW, "set_seats((parse(p.seats)), p.from, p.to)", "set_seats((parse(p.seats)), '.hsx', p.to)",
         "test_corrections_follow_the_database",
     ),
     Guard(
         "What PostgreSQL has left is never raised by a refused hold",
-        f"{LUA}/lower_available.lua", "if over <= 0 then return 0 end", "",
-        "test_corrections_follow_the_database",
+        FOLLOW, "math.min(available, p.left or available)", "p.left or available",
+        "test_what_is_left_after_a_refused_hold_lowers_what_is_available_and_never_raises_it",
+    ),
+    Guard(
+        "A hold that ended is not restored by a comparison that was made before",
+        FOLLOW, "or (not rebuild and ended_as(r.id))", "or false",
+        "test_a_hold_that_redis_lost_is_restored_unless_it_has_ended_meanwhile",
+    ),
+    Guard(
+        "What has ended is remembered for longer than any call is under way",
+        FOLLOW, " or redis.call('HGET', keys.gone_before, id)", "",
+        "test_what_has_ended_is_remembered_for_minutes_and_then_forgotten",
+    ),
+    Guard(
+        "A late refusal drops no hold that is being paid",
+        FOLLOW, "if hold.v and hold.v >= r.v then return end", "",
+        "test_a_refusal_drops_no_hold_that_has_changed_since_it_was_written",
+    ),
+    Guard(
+        "The late word that a hold was written gives no deadline back to one that is being paid",
+        FOLLOW, "elseif raw and not string.find(raw, '\"v\":', 1, true) then", "elseif raw then",
+        "test_a_late_confirmation_of_the_write_neither_lowers_nor_restores_a_deadline",
+    ),
+    Guard(
+        "A return that a newer one overtook is looked for",
+        FOLLOW, "late = late or r.returned and known and known > r.v\n", "",
+        "test_of_two_returns_in_the_wrong_order_redis_looks_for_the_first",
     ),
 )  # fmt: skip
 DATABASE = (

@@ -15,7 +15,8 @@ from services.inventory.api.reservations import build_request
 from services.inventory.api.schemas import ReserveBody
 from services.inventory.reconcile.redis_diff import read_redis_stock
 from services.inventory.redis_keys import Keys
-from services.inventory.redis_stock.client import HoldGranted, RedisStock
+from services.inventory.redis_stock.client import HoldGranted, RedisStock, as_in_db, ended, written
+from services.inventory.redis_stock.push import push_stock
 from services.inventory.redis_stock.rebuild import raise_epoch, rebuild
 from services.inventory.reservations import payment
 from services.inventory.reservations.expiry import expire_overdue, resolve_due
@@ -24,10 +25,9 @@ from services.inventory.reservations.repository import (
     WriteConflict,
     insert_holds,
     read_reservations,
-    read_seat_statuses,
 )
 from services.inventory.reservations.reserve import ReservationRequest, _hold_arguments, _hold_insert
-from services.inventory.stock.snapshot import MARKS
+from services.inventory.stock.change import DirtySet
 from services.inventory.tables import metadata
 from shared.contracts.inventory import PaymentStep
 from shared.postgres.engine import fenced
@@ -48,7 +48,7 @@ class SteppedRedis(RedisStock):
     def __init__(self, redis_stock: RedisStock, actor: SteppedProcess, step: str) -> None:
         super().__init__(redis_stock.redis, clocks=redis_stock.clocks, clock_offset_ms=redis_stock.clock_offset_ms)
         self._actor, self._steps = actor, {step}
-        self.scripts["rebuild_section"] = SteppedScript(self, self.scripts["rebuild_section"])  # type: ignore[assignment]
+        self.scripts["follow"] = SteppedScript(self, self.scripts["follow"])  # type: ignore[assignment]
 
     async def before(self, step: str) -> None:
         if step in self._steps:
@@ -180,7 +180,7 @@ class RealStock:
                 if row.is_live:
                     self.held.add(fan)
                 else:
-                    await SteppedRedis(state.redis_stock, actor, "follow").follow(EVENT, [row])
+                    await SteppedRedis(state.redis_stock, actor, "follow").follow(EVENT, [as_in_db(row)])
                 return
         hold = _hold_insert(request, reply)
         await actor.stop("open hold")
@@ -194,7 +194,8 @@ class RealStock:
             return
         self.held.add(fan)
         await actor.stop("keep")
-        await redis_stock.confirm_written(EVENT, {reservation_id: hold.until_ms + 1000 * request.layout.grace_s})
+        release_at_ms = hold.until_ms + 1000 * request.layout.grace_s
+        await redis_stock.follow(EVENT, [written(reservation_id, release_at_ms)])
 
     async def _rejected(self, actor: SteppedProcess, redis_stock: RedisStock, fan: str) -> None:
         row = await self._row(fan)
@@ -202,13 +203,10 @@ class RealStock:
             self.held.add(fan)
             return
         await actor.stop("release")
-        await redis_stock.release(EVENT, [self.requests[fan].reservation_id])
+        await redis_stock.follow(EVENT, [ended(self.requests[fan].reservation_id, version=0)])
         if row is None:
-            async with self.state.db.connect() as connection:
-                statuses = await read_seat_statuses(connection, EVENT, self.requests[fan].selection.seats)
-            taken = {place: MARKS[status] for place, status in statuses.items() if status != "available"}
-            places = [part for place, mark in taken.items() for part in (*place, "*", mark)]
-            await redis_stock.set_positions(EVENT, places)
+            seats = DirtySet(set(self.requests[fan].selection.stock.seats))
+            await push_stock(self.state.db, redis_stock, EVENT, seats, refused=True)
 
     async def _row(self, fan: str) -> Any:
         reservation_id = self.requests[fan].reservation_id

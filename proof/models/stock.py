@@ -17,10 +17,14 @@ NONE: Ids = frozenset()
 
 
 class HoldRow(NamedTuple):
-    """A reservation in PostgreSQL; a tombstone is `never`."""
+    """A reservation in PostgreSQL; a tombstone is `never`. Each change raises its version."""
 
     status: str
     order: str = ""
+    version: int = 1
+
+    def changed(self, status: str, order: str | None = None) -> "HoldRow":
+        return HoldRow(status, self.order if order is None else order, self.version + 1)
 
     @property
     def is_live(self) -> bool:
@@ -44,6 +48,7 @@ class RedisSeat(NamedTuple):
     holds: Ids = NONE
     brief: Ids = NONE
     timed: Ids = NONE  # with their own deadline; those in payment have none
+    versions: tuple[int, ...] = (0, 0)  # of the holds by fan, from the second one on
     stale: bool = False
     soon: Ids = NONE  # of a saved copy: as in the state, whatever else is known of these holds meanwhile
     over: Ids = NONE
@@ -53,7 +58,16 @@ class RedisSeat(NamedTuple):
         if not ids & self.holds:
             return self
         mark = mark if self.mark == "h" else self.mark
-        return self._replace(mark=mark, holds=self.holds - ids, brief=self.brief - ids, timed=self.timed - ids)
+        dropped = self._replace(mark=mark, holds=self.holds - ids, brief=self.brief - ids, timed=self.timed - ids)
+        return dropped.of_version(ids, 0)
+
+    def of_version(self, ids: Ids, version: int) -> "RedisSeat":
+        """The first version is that of a hold that was granted or written."""
+        known = version if version > 1 else 0
+        return self._replace(versions=tuple(known if f in ids else v for f, v in zip(FANS, self.versions, strict=True)))
+
+    def version(self, fan: str) -> int:
+        return self.versions[FANS.index(fan)]
 
 
 class HoldProcess(NamedTuple):
@@ -210,7 +224,7 @@ class StockProtocol(ProtocolModel[StockState]):
         if pending := frozenset(fan for fan in state.over if (row := state.row(fan)) and row.status == "pending"):
             yield f"p{p} scans", self._scan(state, p, pending)
         for fan, order in sorted(state.paying):
-            if state.row(fan) == HoldRow("paying", order):
+            if (row := state.row(fan)) and (row.status, row.order) == ("paying", order):
                 yield self._pay(state, p, "confirms", fan, order)
         if redis is not None and self._differs(state, redis):
             ended = frozenset(fan for fan in redis.holds if (row := state.row(fan)) and not row.is_live)
@@ -235,7 +249,8 @@ class StockProtocol(ProtocolModel[StockState]):
         return state._replace(epoch=epoch, redis=redis).at(p, HoldProcess("close", epoch=epoch))
 
     def _scan(self, state: StockState, p: int, pending: Ids) -> StockState:
-        expired = state.written({fan: HoldRow("expired", (state.row(fan) or HoldRow("")).order) for fan in pending})
+        rows = {fan: row for fan in pending if (row := state.row(fan))}
+        expired = state.written({fan: row.changed("expired") for fan, row in rows.items()})
         return expired.at(p, HoldProcess("follow", pending, read=expired.rows))
 
     def _pay(self, state: StockState, p: int, verb: str, fan: str, order: str) -> Step:
@@ -243,25 +258,25 @@ class StockProtocol(ProtocolModel[StockState]):
         label, row, claim = f"p{p}: {order} {verb} {fan}", state.row(fan), (fan, order)
         assert row is not None
         here, is_owner, after = frozenset({fan}), row.order == order, state
-        worker = HoldProcess("follow", here)
+        worker = HoldProcess("follow", here, state.epoch)
         if verb == "begins":
             free = row.status == "pending" or (row.status == "paying" and not self._has("one payment at a time"))
             if free and fan not in state.over:
-                after = state.written({fan: HoldRow("paying", order)})
+                after = state.written({fan: row.changed("paying", order)})
             if (now := after.row(fan)) and now.order == order and now.status in ("paying", "confirmed"):
                 after = after._replace(paying=state.paying | {claim})
         elif verb == "confirms":
             if row.status == "paying" and (is_owner or not self._has("the owner confirms")):
-                after = state.written({fan: HoldRow("confirmed", order)})
+                after = state.written({fan: row.changed("confirmed", order)})
         elif verb == "releases":
             if row.status in ("pending", "paying") and (is_owner or not self._has("the owner releases")):
-                after = state.written({fan: HoldRow("expired" if fan in state.over else "cancelled", row.order)})
+                after = state.written({fan: row.changed("expired" if fan in state.over else "cancelled")})
             after = after._replace(paying=state.paying - {claim})
         elif row.status in ("expired", "cancelled", "pending") or (row.status == "paying" and is_owner):
-            worker = HoldProcess("follow", here, again=not row.owns_seat)
+            worker = worker._replace(again=not row.owns_seat)
             others = [other for other in FANS if other != fan and (r := state.row(other)) and r.owns_seat]
             if row.owns_seat or not others or not self._has("taken again only if free"):
-                after = state.written({fan: HoldRow("confirmed", order)})
+                after = state.written({fan: row.changed("confirmed", order)})
         moved = after.at(p, worker._replace(read=after.rows))
         return label, after if after.rows == state.rows else moved
 
@@ -301,7 +316,7 @@ class StockProtocol(ProtocolModel[StockState]):
         rows = {fan: row for fan in worker.ids if (row := state.row(fan)) and row.status in may}
         due = {fan for fan in rows if fan in worker.over or not self._has("only after its end")}
         wrong = "a hold expired before its end" if due - state.over else ""
-        state = state.written({fan: HoldRow("expired", rows[fan].order) for fan in due})
+        state = state.written({fan: rows[fan].changed("expired") for fan in due})
         rest = HoldProcess("follow" if due == worker.ids else "bury", worker.ids, read=state.rows)
         return state._replace(wrong=state.wrong or wrong).at(p, rest)
 
@@ -313,7 +328,7 @@ class StockProtocol(ProtocolModel[StockState]):
     def _keep(self, state: StockState, p: int, worker: HoldProcess) -> StockState:
         """Redis gives the written hold its own deadline."""
         redis = state.redis
-        if redis is not None and worker.ids <= redis.brief:
+        if redis is not None and worker.ids <= redis.brief:  # in a later version it has its deadline already
             redis = redis._replace(brief=redis.brief - worker.ids, timed=redis.timed | worker.ids)
         return state._replace(redis=redis).at(p, IDLE)
 
@@ -326,20 +341,23 @@ class StockProtocol(ProtocolModel[StockState]):
     def _after(self, redis: RedisSeat, worker: HoldProcess) -> RedisSeat:
         for fan in sorted(worker.ids):
             row, here = (worker.read or MISSING)[FANS.index(fan)], frozenset({fan})
-            if row is not None and row.is_live and fan in redis.holds:
+            if row is None or row.version < redis.version(fan):
+                continue
+            if row.is_live and fan in redis.holds:
                 timed = redis.timed | here if row.status == "pending" else redis.timed - here
-                redis = redis._replace(brief=redis.brief - here, timed=timed)
-            elif row is not None and not row.is_live:
+                redis = redis._replace(brief=redis.brief - here, timed=timed).of_version(here, row.version)
+            elif not row.is_live and fan in redis.holds:
                 redis = redis.drop(here, "s" if row.status == "confirmed" else ".")
-                redis = redis._replace(mark="s") if worker.again else redis
+            elif worker.again and worker.epoch == redis.epoch:
+                redis = redis._replace(mark="s")
         return redis
 
     def _undo(self, state: StockState, p: int, worker: HoldProcess) -> StockState:
         """The database refused a hold: Redis gives it up, and takes over who has the seat there."""
         (fan,), redis = worker.ids, state.redis
         if redis is not None and redis.ready:
-            redis = redis.drop(worker.ids, ".")
-            refused = state.row(fan) is None and _mark(state.rows) != "."
+            redis = redis if redis.version(fan) else redis.drop(worker.ids, ".")
+            refused = state.row(fan) is None and redis.mark == "."
             redis = redis._replace(mark=_mark(state.rows)) if refused else redis
         return state._replace(redis=redis).at(p, IDLE)
 
@@ -399,7 +417,10 @@ class StockProtocol(ProtocolModel[StockState]):
         status = {fan: row.status for fan, row in zip(FANS, rows, strict=True) if row}
         pending = frozenset(fan for fan in status if status[fan] == "pending")
         paying = frozenset(fan for fan in status if status[fan] == "paying")
-        return redis._replace(mark=_mark(rows), holds=pending | paying, brief=NONE, timed=pending)
+        redis = redis._replace(mark=_mark(rows), holds=pending | paying, brief=NONE, timed=pending)
+        for fan, row in zip(FANS, rows, strict=True):
+            redis = redis.of_version(frozenset({fan}), row.version if row and row.is_live else 0)
+        return redis
 
     def _is_writing(self, state: StockState) -> bool:
         return any(worker.at == "write" for worker in state.workers)

@@ -17,6 +17,8 @@ PARTS = {
     "deadlines": "Zset: reservation -> when it may be released (ms).",
     "usage": "Hash: tickets that each holder holds or has bought.",
     "revoked": "Zset: revoked pass -> its expiry (ms).",
+    "gone": "Hash: reservations that ended in the last two minutes: their version, and whether they were bought.",
+    "gone_before": "Hash: those that ended in the two minutes before.",
     "dirty": "Set: sections that changed since the last frame.",
     "seats": "Hash: the last reading of all seats: its epoch, version and marks.",
     "map:": "String: a mark for each seat of a section, whose id ends the key.",
@@ -39,6 +41,8 @@ class Keys:
     deadlines: str
     usage: str
     revoked: str
+    gone: str
+    gone_before: str
     dirty: str
     seats: str
     map: str
@@ -51,4 +55,5 @@ class Keys:
 
     def parts(self, seated: Iterable[str]) -> list[str]:
         """The keys that must exist beside `meta`; `seated` are the sections with a map."""
-        return [self.counts, self.holds, self.deadlines, self.usage, self.revoked, *(self.map + s for s in seated)]
+        kept = [self.counts, self.holds, self.deadlines, self.usage, self.revoked, self.gone, self.gone_before]
+        return [*kept, *(self.map + s for s in seated)]

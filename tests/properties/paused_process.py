@@ -1,12 +1,12 @@
 """An inventory process that pauses in the middle of a hold, after Redis or after the database; it may resume or die."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.redis_stock.client import HoldDenied, HoldGranted, RedisStock
+from services.inventory.redis_stock.client import Change, HoldDenied, HoldGranted, RedisStock
 from services.inventory.reservations.reserve import ReservationBatcher, ReservationRequest, ReserveResult
 
 
@@ -25,10 +25,10 @@ class PausingRedisStock(RedisStock):
             await self._pause()
         return outcomes
 
-    async def confirm_written(self, event_id: str, release_at_ms: Mapping[str, int]) -> None:
-        if self.point == "after the database":
+    async def follow(self, event_id: str, reservations: Sequence[Change] = (), **named: Any) -> str:
+        if self.point == "after the database" and any(r["v"] == 1 and r["now"] == "h" for r in reservations):
             await self._pause()
-        await super().confirm_written(event_id, release_at_ms)
+        return await super().follow(event_id, reservations, **named)
 
     async def _pause(self) -> None:
         self.paused.set()

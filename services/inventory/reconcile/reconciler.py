@@ -23,9 +23,11 @@ from services.inventory.reconcile import oversell
 from services.inventory.reconcile.db_repair import REPAIRED, inconsistencies, repair
 from services.inventory.reconcile.drift import Drift, SeatRow, record_drift
 from services.inventory.reconcile.redis_diff import MISSING, THERE, compare_stock
-from services.inventory.redis_stock.client import RedisStock
+from services.inventory.redis_stock.client import Change, RedisStock, restored
+from services.inventory.redis_stock.push import SEATS_PER_SCRIPT
 from services.inventory.reservations.expiry import resolve_due
-from services.inventory.stock.snapshot import MARKS, StockSnapshot
+from services.inventory.reservations.selection import SeatPosition, StockSelection
+from services.inventory.stock.snapshot import StockSnapshot
 from shared.audit_log import Actor, of_event
 from shared.concurrency.background import QUIET_S, Quiet, wake
 from shared.concurrency.coalescing import chunks
@@ -40,8 +42,9 @@ TRY_EXCLUSIVE_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('in
 
 
 class _Comparison(NamedTuple):
-    """PostgreSQL's stock at one moment, and all drift between it and Redis and inside it."""
+    """PostgreSQL's stock at one moment, all drift between it and Redis and inside it, and the epoch of that Redis."""
 
+    epoch: int
     stock: StockSnapshot
     drift: set[Drift]
 
@@ -156,7 +159,9 @@ class Reconciler:
     async def _compare(self, layout: Layout, missing_holds: set[str]) -> _Comparison | None:
         """None while Redis is not ready."""
         redis_stock, stock, drift = await compare_stock(self._db, self._redis_stock.redis, layout, lost=missing_holds)
-        return _Comparison(stock, {*drift, *inconsistencies(stock)}) if redis_stock.ready else None
+        if not redis_stock.ready:
+            return None
+        return _Comparison(redis_stock.epoch, stock, {*drift, *inconsistencies(stock)})
 
     async def _repair(self, layout: Layout, confirmed: set[Drift], missing_holds: set[str]) -> set[Drift]:
         """Repairs the database, then holds, then positions and counts, each time only what still differs. Returns what
@@ -173,7 +178,7 @@ class Reconciler:
                     return set()
             unresolved = {drift.seat for drift in now.drift if drift.kind == "database-seat"}
             repairable = {d for d in still & now.drift if d.kind != "seat" or d.seat not in unresolved}
-            await self._repair_redis(layout.event_id, now.stock, repairable)
+            await self._repair_redis(layout.event_id, now.stock, repairable, epoch=now.epoch)
             after = await self._compare(layout, missing_holds)
         corrected = still - after.drift if after else set()
         for drift in corrected:
@@ -190,29 +195,33 @@ class Reconciler:
         for some in chunks(ended, RESOLVED_PER_BATCH) if now_ms else ():
             await resolve_due(self._db, self._redis_stock, event_id, some, now_ms=now_ms)
         smaller = {drift.subject for drift in still if drift.kind == "selection"}
-        for hold in stock.live if smaller else ():
-            if hold.reservation_id in smaller:
-                await self._redis_stock.keep_only(event_id, hold.reservation_id, hold.stock.text())
+        changed = [restored(hold) for hold in stock.live if hold.reservation_id in smaller]
+        await self._redis_stock.follow(event_id, changed)
         return bool(own or ended or smaller)
 
-    async def _repair_redis(self, event_id: str, stock: StockSnapshot, repairable: set[Drift]) -> None:
+    async def _repair_redis(self, event_id: str, stock: StockSnapshot, repairable: set[Drift], *, epoch: int) -> None:
         """Sets positions, counts and usage as in the database, and restores missing holds."""
-        positions: list[str | int] = []
+        seats: dict[tuple[str, str], list[SeatPosition]] = {}
+        places: list[Change] = []
         usage: list[tuple[str, int]] = []
         missing: set[str] = set()
         for drift in sorted(repairable, key=Drift.texts):
             match drift:
-                case Drift("seat", section_id, int(position), SeatRow(mark), SeatRow(expected)):
-                    positions += [section_id, position, mark, expected]
+                case Drift("seat", _, _, SeatRow(mark), SeatRow(expected)):
+                    seats.setdefault((mark, expected), []).append(drift.seat)
                 case Drift("count", section_id, str(name), int(off)):
-                    positions += [section_id, "count", MARKS[name], -off]
+                    places.append({"id": section_id, "off": {name: off}})
                 case Drift("usage", holder, _, _, int(tickets)):
                     usage.append((holder, tickets))
                 case Drift("hold", reservation_id, _, "missing"):
                     missing.add(reservation_id)
-        await self._redis_stock.set_positions(event_id, positions)
-        lost = [hold for hold in stock.live if hold.reservation_id in missing]
-        await self._redis_stock.restore(event_id, lost, usage)
+        places += [
+            {"from": mark, "to": expected, "seats": StockSelection(tuple(some)).text()}
+            for (mark, expected), positions in seats.items()
+            for some in chunks(sorted(positions), SEATS_PER_SCRIPT)
+        ]
+        lost = [restored(hold) for hold in stock.live if hold.reservation_id in missing]
+        await self._redis_stock.follow(event_id, lost, places=places, tickets=usage, epoch=epoch)
 
     @asynccontextmanager
     async def _exclusive(self, event_id: str) -> AsyncIterator[bool]:

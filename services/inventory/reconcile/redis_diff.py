@@ -41,6 +41,7 @@ class RedisStockState:
     """
 
     ready: bool
+    epoch: int
     maps: dict[str, str]
     counts: dict[str, int]
     holds: dict[str, RedisHold]
@@ -93,13 +94,13 @@ async def read_redis_stock(
     before = await redis.hgetall(keys.holds)
     usage = await _usage(redis, keys.usage, holders)
     pipe = redis.pipeline(transaction=True)
-    pipe.hget(keys.meta, "ready").exists(*parts).hgetall(keys.counts).hgetall(keys.holds)
+    pipe.hmget(keys.meta, "ready", "epoch").exists(*parts).hgetall(keys.counts).hgetall(keys.holds)
     for section_id in seated:
         pipe.get(keys.map + section_id)
-    ready, existing, counts, holds, *maps = await pipe.execute()
+    (ready, epoch), existing, counts, holds, *maps = await pipe.execute()
     parsed, moved = await asyncio.to_thread(_holds_and_moved, before, holds)  # parsing many holds takes a while
     return RedisStockState(
-        ready=ready == b"1" and existing == len(parts),
+        ready=ready == b"1" and existing == len(parts), epoch=int(epoch or 0),
         maps={s: (marks or b"").decode() for s, marks in zip(seated, maps, strict=True)},
         counts={k.decode(): int(v) for k, v in counts.items() if k != EPOCH},
         holds=parsed, usage=usage, holders=holders, moved=moved,

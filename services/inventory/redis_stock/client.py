@@ -6,7 +6,7 @@ PostgreSQL do nothing while Redis is not ready, because a rebuild reads the same
 
 import importlib.resources
 import math
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -27,10 +27,13 @@ from shared.runtime.tracing import sale_log
 log = get_logger("onsale.inventory")
 NEW_HOLD_DUE_MS = 5_000
 LIVE_UNLIMITED_MAX = 100
-ROWS_PER_SCRIPT, POSITION_ARGUMENTS = 500, 4
+ROWS_PER_SCRIPT = 500
 EVENTS_PER_ROUND_TRIP = 100
 HOLDS_PER_SCRIPT = 64  # a script blocks Redis: about a millisecond for so many
 LUA = importlib.resources.files(__package__).joinpath("lua")
+Change = dict[str, Any]  # of a reservation or of places, as `lua/follow.lua` has it
+NOW: dict[str, str] = {"pending_payment": "h", "paying": "p", "confirmed": "s"}  # the others have ended
+WORDS = {"h": "held", "p": "paying", "s": "sold", ".": "ended"}
 VERBS = sorted({file.name.removesuffix(".lua") for file in LUA.iterdir()} - {"prelude", "best_available"})
 
 
@@ -113,86 +116,20 @@ class RedisStock:
         replies = [reply for answers in await self.many("hold", event_id, calls) for reply in answers]
         return [_hold_reply(reply, request["reservation_id"]) for reply, request in zip(replies, requests, strict=True)]
 
-    async def extend(self, event_id: str, untils: Iterable[tuple[str, int]], *, grace_ms: int) -> None:
-        if flat := [part for pair in untils for part in pair]:
-            await self.call("extend", event_id, grace_ms=grace_ms, ids_and_untils=flat)
+    async def follow(
+        self, event_id: str, reservations: Sequence[Change] = (), *, places: Iterable[Change] = (),
+        tickets: Iterable[tuple[str, int]] = (), epoch: int = 0, version: int = 0,
+    ) -> str:  # fmt: skip
+        """Makes these as PostgreSQL has them; the first answer of `lua/follow.lua` that is not done, else done.
 
-    async def confirm_written(self, event_id: str, release_at_ms: Mapping[str, int]) -> None:
-        """PostgreSQL has these new holds: their own deadline replaces the short one. Late and repeated calls are safe:
-        it never lowers a deadline, and adds none to a hold that is being paid or gone.
+        `epoch` is Redis' when PostgreSQL was read, `version` the event's when its places were; 0 for whichever.
         """
-        if release_at_ms:
-            await self.redis.zadd(Keys.of(event_id).deadlines, dict(release_at_ms), xx=True, gt=True)
-
-    async def begin_payment(self, event_id: str, untils: Iterable[tuple[str, int]]) -> None:
-        if flat := [part for pair in untils for part in pair]:
-            await self.call("begin_payment", event_id, ids_and_untils=flat)
-
-    async def follow(self, event_id: str, records: Sequence[ReservationRow]) -> None:
-        """Makes these reservations as PostgreSQL has them."""
-        by_status = defaultdict[str, list[ReservationRow]](list)
-        for record in records:
-            by_status[record.status].append(record)
         if sale_log.on:
-            for status, some in by_status.items():
-                sale_log.write("sale.seats", event_id=event_id, status=status, reservations_n=len(some))
-        if pending := by_status.pop("pending_payment", []):
-            untils = [(r.reservation_id, r.reserved_until_ms) for r in pending]
-            await self.extend(event_id, untils, grace_ms=pending[0].grace_s * 1000)
-        paying = by_status.pop("paying", [])
-        await self.begin_payment(event_id, [(r.reservation_id, r.reserved_until_ms) for r in paying])
-        await self.confirm(event_id, [r.reservation_id for r in by_status.pop("confirmed", [])])
-        await self.release(event_id, [r.reservation_id for ended in by_status.values() for r in ended])
-
-    async def confirm(self, event_id: str, reservation_ids: Iterable[str]) -> None:
-        await self._end(event_id, reservation_ids, mark="s")
-
-    async def release(self, event_id: str, reservation_ids: Iterable[str]) -> None:
-        await self._end(event_id, reservation_ids, mark=".")
-
-    async def _end(self, event_id: str, reservation_ids: Iterable[str], *, mark: str) -> None:
-        calls = [{"mark": mark, "ids": some} for some in chunks(reservation_ids, HOLDS_PER_SCRIPT)]
-        await self.many("end_holds", event_id, calls)
-
-    async def keep_only(self, event_id: str, reservation_id: str, selection: str) -> None:
-        """Shrinks a hold to these places."""
-        await self.call("keep_only", event_id, reservation_id=reservation_id, selection=selection)
-
-    async def reacquire(self, event_id: str, reservation_id: str, holder: str, selection: str) -> None:
-        await self.call("reacquire", event_id, reservation_id=reservation_id, holder=holder, selection=selection)
-
-    async def apply_return(
-        self, event_id: str, record: ReservationRow, *, epoch: int, mark: str, places: str, excess: Mapping[str, int]
-    ) -> None:
-        """Sold `places` become `mark`; `excess` are tickets by section that were sold beyond the stock and free no
-        place.
-        """
-        await self.call(
-            "apply_return", event_id, epoch=epoch, reservation_id=record.reservation_id, holder=record.holder,
-            quantity=record.quantity, mark=mark, places=places,
-            excess=[part for pair in excess.items() for part in pair],
-        )  # fmt: skip
-
-    async def set_positions(self, event_id: str, places: Sequence[str | int]) -> int:
-        """Sets positions and counts as in PostgreSQL; how many changed. `lua/set_positions.lua` has their form."""
-        total = 0
-        for some in chunks(places, POSITION_ARGUMENTS * ROWS_PER_SCRIPT):
-            changed = await self.call("set_positions", event_id, places=some)
-            total += changed if isinstance(changed, int) else 0
-        return total
-
-    async def restore(self, event_id: str, missing: Iterable[LiveHold], usage: Iterable[tuple[str, int]]) -> None:
-        """Restores holds that Redis lost, and sets how many tickets holders have."""
-        epoch = await self.redis.hget(Keys.of(event_id).meta, "epoch") or 0
-        for holds in chunks(map(hold_arguments, missing), ROWS_PER_SCRIPT):
-            await self.call("rebuild_holds", event_id, epoch=epoch, listed=[part for hold in holds for part in hold])
-        for pairs in chunks(usage, ROWS_PER_SCRIPT):
-            await self.call("rebuild_usage", event_id, epoch=epoch, tickets=[part for pair in pairs for part in pair])
-
-    async def lower_available(self, event_id: str, left: dict[str, int]) -> None:
-        """Lowers the available GA tickets of sections to at most these numbers."""
-        calls = [{"section_id": section_id, "available_max": n} for section_id, n in left.items()]
-        await self.many("lower_available", event_id, calls)
+            for now, n in Counter(r["now"] for r in reservations).items():
+                sale_log.write("sale.seats", event_id=event_id, status=WORDS[now], reservations_n=n)
+        calls = follow_calls(reservations, places=places, tickets=tickets, epoch=epoch, version=version)
+        answers = map(reply_status, await self.many("follow", event_id, list(calls)))
+        return next((answer for answer in answers if answer != "done"), "done")
 
     async def list_due(self, event_id: str, *, count_max: int) -> DueHolds:
         return _due_holds(await self.call("list_due", event_id, **self.script_clocks(), count_max=count_max))
@@ -254,14 +191,48 @@ def _until_due_ms(reply: Any) -> float:
     return math.inf if reply_status(reply) == "not-ready" else float(reply[1]) - int(reply[0])
 
 
-def hold_arguments(hold: LiveHold) -> tuple[str | int, ...]:
-    """A live reservation as arguments of `rebuild_holds`; one that is being paid has no deadline (0)."""
+def follow_calls(
+    reservations: Iterable[Change] = (), *, places: Iterable[Change] = (), tickets: Iterable[tuple[str, int]] = (),
+    epoch: int = 0, version: int = 0, rebuild: bool = False,
+) -> Iterator[dict[str, Argument]]:  # fmt: skip
+    """The arguments of as many calls of `lua/follow.lua` as it takes, because a script blocks Redis."""
+    nothing: dict[str, Argument] = {
+        "rebuild": int(rebuild), "epoch": epoch, "version": version, "reservations": "[]", "places": "", "tickets": (),
+    }  # fmt: skip
+    for one in places:
+        yield {**nothing, "places": orjson.dumps(one)}
+    for some in chunks(reservations, HOLDS_PER_SCRIPT):
+        yield {**nothing, "reservations": orjson.dumps(some)}
+    for pairs in chunks(tickets, ROWS_PER_SCRIPT):
+        yield {**nothing, "tickets": [part for pair in pairs for part in pair]}
+
+
+def as_in_db(row: ReservationRow) -> Change:
+    """A reservation as PostgreSQL has it."""
+    change = {"id": row.reservation_id, "v": row.version, "now": NOW.get(row.status, ".")}
+    if row.is_live:
+        change |= {"until": row.reserved_until_ms, "release_at": row.release_at_ms, "has": row.selection.text()}
+    return change
+
+
+def restored(hold: LiveHold) -> Change:
+    """A live reservation for a Redis that may not have it."""
     stock_hash, _, body_hash = hold.fingerprint.partition(".")
-    release_at_ms = 0 if hold.status == "paying" else hold.release_at_ms
-    return (
-        hold.reservation_id, hold.holder, stock_hash, body_hash, hold.stock.text(), hold.reserved_until_ms,
-        release_at_ms,
-    )  # fmt: skip
+    return {
+        "id": hold.reservation_id, "v": hold.version, "now": NOW[hold.status], "until": hold.reserved_until_ms,
+        "release_at": hold.release_at_ms, "has": hold.stock.text(), "holder": hold.holder, "stock": stock_hash,
+        "body": body_hash,
+    }  # fmt: skip
+
+
+def written(reservation_id: str, release_at_ms: int) -> Change:
+    """A hold that PostgreSQL has now as Redis granted it: its own deadline replaces the short one."""
+    return {"id": reservation_id, "v": 1, "now": "h", "release_at": release_at_ms}
+
+
+def ended(reservation_id: str, version: int) -> Change:
+    """A reservation that ended without a sale; of version 0 a hold that PostgreSQL refused."""
+    return {"id": reservation_id, "v": version, "now": "."}
 
 
 def _hold_reply(reply: list[Any], reservation_id: str) -> HoldGranted | HoldDenied:

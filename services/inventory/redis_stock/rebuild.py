@@ -24,14 +24,15 @@ from services.inventory.redis_stock.client import (
     EVENTS_PER_ROUND_TRIP,
     ROWS_PER_SCRIPT,
     RedisStock,
-    hold_arguments,
+    follow_calls,
+    restored,
 )
-from services.inventory.stock.snapshot import StockSnapshot, read_stock, section_arguments
+from services.inventory.stock.snapshot import StockSnapshot, read_stock, section_change
 from shared.concurrency.background import Quiet, wake
 from shared.concurrency.coalescing import chunks
 from shared.concurrency.tasks import stop
 from shared.postgres.engine import statement
-from shared.redis.client import REDIS_AWAY, Argument, RedisError, Value, identities, node_for_key, reply_status
+from shared.redis.client import REDIS_AWAY, Argument, RedisError, identities, node_for_key, reply_status
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.inventory")
@@ -202,24 +203,24 @@ async def _write_snapshot(redis_stock: RedisStock, event_id: str, epoch: int, st
     while Redis works on the last.
     """
     replies = list[Any]()
-    for verb, calls in (
-        ("rebuild_section", (section_arguments(section_id, section) for section_id, section in stock.sections.items())),
-        ("rebuild_holds", _listed("listed", map(hold_arguments, stock.live))),
-        ("rebuild_usage", _listed("tickets", stock.usage().items())),
-        ("rebuild_revoked", _listed("passes", ((at_ms, jti) for jti, at_ms in stock.revoked_passes))),
-    ):
+
+    async def send(verb: str, calls: Iterator[dict[str, Argument]]) -> None:
         rest = chunks(calls, CALLS_PER_ROUND_TRIP)
 
-        async def send(verb: str, rest: Iterator[list[dict[str, Argument]]]) -> None:
+        async def send_some() -> None:
             for some in rest:
-                named = [redis_stock.named(verb, event_id, epoch=epoch, **call) for call in some]
+                named = [redis_stock.named(verb, event_id, **call) for call in some]
                 replies.extend(await redis_stock.scripts[verb].many(redis_stock.redis, named))
 
-        await asyncio.gather(send(verb, rest), send(verb, rest))
+        await asyncio.gather(send_some(), send_some())
+
+    sections, holds = map(section_change, stock.sections.items()), map(restored, stock.live)
+    filling = follow_calls(holds, places=sections, tickets=stock.usage().items(), epoch=epoch, rebuild=True)
+    passes = chunks(stock.revoked_passes, ROWS_PER_SCRIPT)
+    revoked: Iterator[dict[str, Argument]] = (
+        {"epoch": epoch, "passes": [part for jti, at_ms in some for part in (at_ms, jti)]} for some in passes
+    )
+    await send("follow", filling)
+    await send("rebuild_revoked", revoked)
     await redis_stock.set_min_pass_epoch(event_id, stock.min_pass_epoch)
     return replies
-
-
-def _listed(name: str, rows: Iterable[Iterable[Value]]) -> Iterator[dict[str, Argument]]:
-    """Rows as one argument, `ROWS_PER_SCRIPT` per call, because a script blocks Redis."""
-    return ({name: [part for row in some for part in row]} for some in chunks(rows, ROWS_PER_SCRIPT))

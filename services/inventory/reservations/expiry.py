@@ -12,9 +12,10 @@ import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.metrics import HOLD_ENDED_LATE, HOLDS_ENDED
-from services.inventory.redis_stock.client import RedisStock
-from services.inventory.reservations.repository import event_body, read_reservations
+from services.inventory.redis_stock.client import RedisStock, as_in_db, ended
+from services.inventory.reservations.repository import ReservationRow, event_body, read_reservations
 from shared.concurrency.background import wake
+from shared.contracts.frames import ReservationState
 from shared.postgres.engine import statement
 
 ReleaseReason = Literal["deadline", "scan", "cancelled", "operator", "release-all", "leaving", "order", "orders-gone"]
@@ -23,12 +24,13 @@ END_UNPAID = statement(__package__, "end_unpaid")
 SCAN_DUE = statement(__package__, "scan_due")
 INSERT_TOMBSTONES = statement(__package__, "insert_tombstones")
 RELEASE_STOCK = statement(__package__, "release_stock")
+TOMBSTONE_VERSION = 1
 
 
 async def release_stock(
     connection: AsyncConnection,
     event_id: str,
-    ended: Sequence[str],
+    ids: Sequence[str],
     *,
     reason: ReleaseReason,
     now_ms: int,
@@ -37,10 +39,10 @@ async def release_stock(
     """Releases the places of reservations that ended in an earlier statement of this transaction, with log rows and
     events, whose reservations the statement fills in.
     """
-    if not ended:
+    if not ids:
         return
     values = {
-        "event_id": event_id, "ids": list(ended), "reason": reason, "now_ms": now_ms,
+        "event_id": event_id, "ids": list(ids), "reason": reason, "now_ms": now_ms,
         "expired": orjson.dumps(event_body(event_id, "expired", [], actor=actor)).decode(),
         "cancelled": orjson.dumps(event_body(event_id, "cancelled", [], actor=actor)).decode(),
     }  # fmt: skip
@@ -61,24 +63,26 @@ async def cancel_holds(
     actor: str,
 ) -> list[str]:
     """Cancels those that are not being paid; which ones."""
-    values = {"ids": list(ids), "status": "cancelled", "now_ms": now_ms, "clock_offset_ms": redis_stock.clock_offset_ms}
     async with db.begin() as connection:
-        ended = list((await connection.execute(END_UNPAID, {"event_id": event_id, **values})).scalars())
-        await release_stock(connection, event_id, ended, reason=reason, now_ms=now_ms, actor=actor)
-    await redis_stock.release(event_id, ended)
-    return ended
+        cancelled = await _end(
+            connection, redis_stock, event_id, ids, status="cancelled", reason=reason, now_ms=now_ms, actor=actor
+        )
+    await redis_stock.follow(event_id, [ended(*one) for one in cancelled.items()])
+    return list(cancelled)
 
 
-async def _expire(
+async def _end(
     connection: AsyncConnection, redis_stock: RedisStock, event_id: str, ids: Sequence[str], *, now_ms: int,
-    reason: ReleaseReason,
-) -> list[str]:  # fmt: skip
-    """Expires those that are past their deadline by every clock, and unpaid; which ones."""
-    now_ms = min(now_ms, redis_stock.slowest_ms())
-    values = {"ids": list(ids), "status": "expired", "now_ms": now_ms, "clock_offset_ms": redis_stock.clock_offset_ms}
-    expired = list((await connection.execute(END_UNPAID, {"event_id": event_id, **values})).scalars())
-    await release_stock(connection, event_id, expired, reason=reason, now_ms=now_ms)
-    return expired
+    reason: ReleaseReason, status: ReservationState = "expired", actor: str = "system",
+) -> dict[str, int]:  # fmt: skip
+    """Ends those that nobody is paying, as expired only past their deadline by every clock; their versions by id."""
+    if status == "expired":
+        now_ms = min(now_ms, redis_stock.slowest_ms())
+    values = {"ids": list(ids), "status": status, "now_ms": now_ms, "clock_offset_ms": redis_stock.clock_offset_ms}
+    rows = await connection.execute(END_UNPAID, {"event_id": event_id, **values})
+    versions = {row.reservation_id: row.version for row in rows}
+    await release_stock(connection, event_id, list(versions), reason=reason, now_ms=now_ms, actor=actor)
+    return versions
 
 
 async def resolve_due(
@@ -86,18 +90,19 @@ async def resolve_due(
 ) -> bool:
     """Lets PostgreSQL decide about due holds and updates Redis; whether any has ended."""
     async with db.begin() as connection:
-        expired = await _expire(connection, redis_stock, event_id, due, now_ms=now_ms, reason="deadline")
-    if rest := [reservation_id for reservation_id in due if reservation_id not in set(expired)]:
+        over = await _end(connection, redis_stock, event_id, due, now_ms=now_ms, reason="deadline")
+    known = dict[str, ReservationRow]()
+    if rest := [reservation_id for reservation_id in due if reservation_id not in over]:
         async with db.begin() as connection:
             values = {"event_id": event_id, "ids": rest, "now_ms": now_ms}
             tombstones = set((await connection.execute(INSERT_TOMBSTONES, values)).scalars())
         HOLDS_ENDED.labels("never-written").inc(len(tombstones))
         async with db.connect() as connection:
             known = await read_reservations(connection, [(event_id, r) for r in rest if r not in tombstones])
-        expired += tombstones
-        await redis_stock.follow(event_id, list(known.values()))
-    await redis_stock.release(event_id, expired)
-    return bool(expired)
+        over |= dict.fromkeys(tombstones, TOMBSTONE_VERSION)
+    changes = [ended(*one) for one in over.items()] + [as_in_db(row) for row in known.values()]
+    await redis_stock.follow(event_id, changes)
+    return bool(over)
 
 
 async def expire_overdue(
@@ -107,7 +112,6 @@ async def expire_overdue(
     values = {"event_id": event_id, "now_ms": now_ms, "count_max": count_max}
     async with db.begin() as connection:
         ids = list((await connection.execute(SCAN_DUE, values)).scalars())
-        if ids:
-            ids = await _expire(connection, redis_stock, event_id, ids, now_ms=now_ms, reason="scan")
-    await redis_stock.release(event_id, ids)
-    return len(ids)
+        over = await _end(connection, redis_stock, event_id, ids, now_ms=now_ms, reason="scan") if ids else {}
+    await redis_stock.follow(event_id, [ended(*one) for one in over.items()])
+    return len(over)

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory import tables
 from services.inventory.problems import AlreadyBought
-from services.inventory.redis_stock.client import RedisStock
+from services.inventory.redis_stock.client import RedisStock, as_in_db
 from services.inventory.reservations.expiry import cancel_holds
 from services.inventory.reservations.partial_release import keep_only
 from services.inventory.reservations.repository import ReservationRow, keys_of, read_reservations
@@ -114,16 +114,18 @@ class Holds:
             "now_ms": await self._slowest_clock_ms(),
         }  # fmt: skip
         async with self._db.begin() as connection:
-            until_ms = (await connection.execute(EXTEND, values)).scalar()
-        if until_ms is None:
+            extended = (await connection.execute(EXTEND, values)).one_or_none()
+        if extended is None:
             record = await self.read(record.reservation_id, event_id=record.event_id)
             if record.status == "pending_payment" and record.extended:
                 raise AlreadyExtended
             _require_cancelled(record)
             raise HoldExpired
-        untils = [(record.reservation_id, until_ms)]
-        await self._redis_stock.extend(record.event_id, untils, grace_ms=record.grace_s * 1000)
-        record.reserved_until_ms = until_ms
+        if extended.version == record.version + 1:
+            record.version, record.reserved_until_ms = extended
+        else:  # it has changed since it was read
+            record = await self.read(record.reservation_id, event_id=record.event_id)
+        await self._redis_stock.follow(record.event_id, [as_in_db(record)])
         return record
 
     async def release_one(self, reservation_id: str, *, actor: str, reason: str) -> ReservationRow:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.problems import AlreadyBought, NotHeld
-from services.inventory.redis_stock.client import RedisStock
+from services.inventory.redis_stock.client import RedisStock, as_in_db
 from services.inventory.reservations.repository import (
     REMOVE_PLACES,
     ReservationEvent,
@@ -35,7 +35,7 @@ async def keep_only(
     """
     record = await retry_deadlocks(lambda: _release_rest(db, redis_stock, event_id, reservation_id, seats, ga=ga))
     with redis_stock.follows([record.event_id]):
-        await redis_stock.keep_only(record.event_id, reservation_id, record.selection.text())
+        await redis_stock.follow(record.event_id, [as_in_db(record)])
     return record
 
 

@@ -19,7 +19,7 @@ import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.catalogue.event_cache import EventCache
-from services.inventory.redis_stock.client import RedisStock
+from services.inventory.redis_stock.client import RedisStock, as_in_db
 from services.inventory.reservations.expiry import ReleaseReason, release_stock
 from services.inventory.reservations.repository import (
     COMMITTED,
@@ -30,6 +30,7 @@ from services.inventory.reservations.repository import (
     event_body,
     keys_of,
     lock_reservations,
+    redis_epoch,
     reservation_row,
     step_done,
 )
@@ -128,7 +129,7 @@ class _PaymentBatch:
     records: Mapping[str, ReservationRow]
     now_ms: int
     moved: dict[str, ReservationRow] = field(default_factory=dict)
-    reacquired: set[str] = field(default_factory=set)
+    reacquired: dict[str, int] = field(default_factory=dict)  # Redis' epoch at that time
     unbegun: set[str] = field(default_factory=set)
 
 
@@ -187,7 +188,7 @@ class Payments:
                 return await _in_turns(wanted, partial(take, driver))
 
         taken = await retry_deadlocks(run)
-        await self._sync_redis({t.record.reservation_id: t.record for t in taken if t.has_moved and t.record}, ())
+        await self._sync_redis({t.record.reservation_id: t.record for t in taken if t.has_moved and t.record}, {})
         answers_all = take == self._begin
         return [step_done(t.record, t.outcome, over=t.over, binding=t.binding, answers_all=answers_all) for t in taken]
 
@@ -255,17 +256,16 @@ class Payments:
         batch.moved[record.reservation_id] = record
         return "done"
 
-    async def _sync_redis(self, moved: Mapping[str, ReservationRow], reacquired: Iterable[str]) -> None:
-        taken_again = set(reacquired)
+    async def _sync_redis(self, moved: Mapping[str, ReservationRow], reacquired: Mapping[str, int]) -> None:
         with self._redis_stock.follows(record.event_id for record in moved.values()):
             for event_id, records in _by_event(moved).items():
-                followed = [r for r in records if r.reservation_id not in taken_again]
-                await self._redis_stock.follow(event_id, followed)
+                held = [as_in_db(record) for record in records if record.reservation_id not in reacquired]
+                await self._redis_stock.follow(event_id, held)
                 for record in records:
-                    if record.reservation_id in taken_again:
-                        await self._redis_stock.reacquire(
-                            event_id, record.reservation_id, record.holder, record.selection.text()
-                        )
+                    if record.reservation_id in reacquired:
+                        bought = {**as_in_db(record), "holder": record.holder, "has": record.selection.text()}
+                        epoch = reacquired[record.reservation_id]
+                        await self._redis_stock.follow(event_id, [bought], epoch=epoch)
 
 
 def _opening(customer_keys: Iterable[str]) -> str:
@@ -329,7 +329,8 @@ def _begun(row: Any, step: PaymentStep) -> _Taken | None:
         case None:
             unpaid_until_ms = None if record.payment_extended else record.reserved_until_ms
             record.status, record.order_reference, record.reserved_until_ms = BEGIN.to, step.order_reference, until_ms
-            binding = Binding(version=record.version + 1, unpaid_until_ms=unpaid_until_ms)
+            record.version += 1
+            binding = Binding(version=record.version, unpaid_until_ms=unpaid_until_ms)
             return _Taken("done", record, binding=binding, has_moved=True)
     return _Taken("limit-exceeded", record, CustomerLimit(limit=refusal, allowed=allowed, used=used))
 
@@ -339,7 +340,7 @@ def _confirmed(row: Any, step: PaymentStep) -> _Taken | None:
     *columns, is_sold = row
     record = reservation_row(*columns, None, None)
     if is_sold:
-        record.status = CONFIRM.to
+        record.status, record.version = CONFIRM.to, record.version + 1
         return _Taken("done", record, has_moved=True)
     answer = CONFIRM.answer(record, step)
     return None if answer is None else _Taken(answer, record)
@@ -368,7 +369,7 @@ async def _reacquire(batch: _PaymentBatch, record: ReservationRow) -> StepOutcom
         await savepoint.rollback()
         return "taken"
     await savepoint.commit()
-    batch.reacquired.add(record.reservation_id)
+    batch.reacquired[record.reservation_id] = await redis_epoch(batch.connection, event_id)
     return None
 
 
@@ -384,6 +385,8 @@ async def _write(batch: _PaymentBatch, reason: ReleaseReason) -> None:
         "unbegun": ["yes" if r.reservation_id in batch.unbegun else "" for r in moved],
     }  # fmt: skip
     await batch.connection.execute(MOVE_RESERVATIONS, columns)
+    for record in moved:
+        record.version += 1
     for event_id, records in _by_event(batch.moved).items():
         ended = [r.reservation_id for r in records if r.status in ENDED]
         await release_stock(batch.connection, event_id, ended, reason=reason, now_ms=batch.now_ms, actor="orders")
@@ -396,4 +399,4 @@ async def _write(batch: _PaymentBatch, reason: ReleaseReason) -> None:
 def _sold_event(record: ReservationRow) -> ReservationEvent:
     after = {"status": "confirmed", "order_reference": record.order_reference, "total_minor": record.total_minor}
     after |= record.selection.shown()
-    return ReservationEvent("confirmed", record.reservation_id, record.version + 1, after)
+    return ReservationEvent("confirmed", record.reservation_id, record.version, after)

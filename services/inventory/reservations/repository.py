@@ -52,6 +52,7 @@ REMOVE_PLACES = statement(__package__, "remove_places")
 FIND_EVENTS = text(
     "SELECT reservation_id, event_id FROM inventory.reservation WHERE reservation_id = ANY(CAST(:ids AS text[]))"
 )
+REDIS_EPOCH = text("SELECT redis_epoch FROM inventory.event WHERE event_id = :event_id")
 ACKNOWLEDGE_CONSENTS = text(
     "UPDATE inventory.reservation SET reminders_requested = false "
     "WHERE reservation_id = ANY(CAST(:ids AS text[])) AND reminders_requested"
@@ -119,6 +120,7 @@ class LiveHold:
     status: ReservationState
     reserved_until_ms: int
     fingerprint: str
+    version: int
     grace_s: int
     stock: StockSelection
 
@@ -332,6 +334,11 @@ def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[tuple[Any, ...
 def _event_values(hold: HoldInsert) -> dict[str, Any]:
     total_minor = hold.selection.total_minor
     return {"status": "pending_payment", "holder": hold.holder, "total_minor": total_minor, **hold.selection.shown()}
+
+
+async def redis_epoch(connection: AsyncConnection, event_id: str) -> int:
+    """Redis' epoch as PostgreSQL has it."""
+    return int(await connection.scalar(REDIS_EPOCH, {"event_id": event_id}) or 0)
 
 
 Locked = tuple[int, Mapping[str, ReservationRow]]

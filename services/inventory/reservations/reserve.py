@@ -15,23 +15,31 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cachetools import TTLCache
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.catalogue.layout import Layout
 from services.inventory.metrics import DRIFT, HOLD_OUTCOMES
 from services.inventory.problems import NoAdjacentSeats, SeatsTaken
-from services.inventory.redis_stock.client import LIVE_UNLIMITED_MAX, HoldDenied, HoldGranted, RedisStock
+from services.inventory.redis_stock.client import (
+    LIVE_UNLIMITED_MAX,
+    Change,
+    HoldDenied,
+    HoldGranted,
+    RedisStock,
+    as_in_db,
+    ended,
+    written,
+)
+from services.inventory.redis_stock.push import push_stock
 from services.inventory.reservations.expiry import resolve_due
 from services.inventory.reservations.repository import (
     HoldInsert,
     ReservationRow,
     read_reservations,
-    read_seat_statuses,
     write_holds,
 )
 from services.inventory.reservations.selection import SeatPosition, Selection, StockSelection
-from services.inventory.stock.snapshot import MARKS
+from services.inventory.stock.change import DirtySet
 from shared.concurrency.coalescing import GroupCommit
 from shared.errors.problems import (
     BadCredential,
@@ -70,10 +78,6 @@ class BatchSizer:
 DUE_MAX = 200
 SECTIONS_NAMED_MAX = 3
 _held, _repeated = HOLD_OUTCOMES.labels("held"), HOLD_OUTCOMES.labels("again")
-SEATS_REMAINING = text(
-    "SELECT section_id, seats_remaining FROM inventory.section "
-    "WHERE event_id = :event_id AND section_id = ANY(CAST(:sections AS text[]))"
-)
 
 
 @dataclass(slots=True)
@@ -203,7 +207,7 @@ class ReservationBatcher:
         if ids:
             async with self._db.connect() as connection:
                 known = await read_reservations(connection, [(self._event_id, r) for r in sorted(ids)])
-        ended: list[ReservationRow] = []
+        over: list[ReservationRow] = []
         anew: list[_Attempt] = []
         for attempt in batch:
             request, reply, row = attempt.request, attempt.reply, known.get(attempt.reservation_id)
@@ -213,10 +217,10 @@ class ReservationBatcher:
                 is_own = row.reservation_id == request.reservation_id
                 attempt.answer = _replayed(request, row) if is_own else row
                 if not row.is_live:
-                    ended.append(row)
+                    over.append(row)
                     anew += [] if is_own else [attempt]
-        if ended:
-            await self._redis_stock.follow(self._event_id, ended)
+        if over:
+            await self._redis_stock.follow(self._event_id, [as_in_db(row) for row in over])
             await self._hold(anew)
             for attempt in anew:
                 reply = attempt.reply
@@ -235,30 +239,32 @@ class ReservationBatcher:
             epochs.setdefault(reply.epoch, {}).setdefault(reply.reservation_id, _hold_insert(request, reply))
         for epoch, holds in epochs.items():
             outcomes = await write_holds(self._db, self._event_id, epoch, list(holds.values()))
-            release_at_ms: dict[str, int] = {}
+            kept: list[Change] = []
             for hold, outcome in zip(holds.values(), outcomes, strict=True):
                 request = by_id[hold.reservation_id][0].request
                 if outcome == "written":
-                    release_at_ms[hold.reservation_id] = hold.until_ms + request.layout.grace_s * 1000
+                    release_at_ms = hold.until_ms + request.layout.grace_s * 1000
+                    kept.append(written(hold.reservation_id, release_at_ms))
                     answer: ReserveResult | BaseException = Reserved(request, hold.reservation_id, hold.until_ms)
                 else:
                     answer = await self._rejected_by_db(request, hold, outcome)
                 for attempt in by_id[hold.reservation_id]:
                     attempt.answer = answer
             if sale_log.on:
-                written = {r: holds[r].selection.quantity for r in release_at_ms}
-                sale_log.write("sale.seats", event_id=self._event_id, status="held", tickets=sum(written.values()),
-                               reservations=list(written)[:5])  # fmt: skip
-            follow = asyncio.create_task(self._confirm_written(release_at_ms))
+                ids = [change["id"] for change in kept]
+                tickets = sum(holds[reservation_id].selection.quantity for reservation_id in ids)
+                sale_log.write("sale.seats", event_id=self._event_id, status="held", tickets=tickets,
+                               reservations=ids[:5])  # fmt: skip
+            follow = asyncio.create_task(self._confirm_written(kept))
             self._confirming.add(follow)
             follow.add_done_callback(self._confirming.discard)
 
-    async def _confirm_written(self, release_at_ms: Mapping[str, int]) -> None:
+    async def _confirm_written(self, kept: Sequence[Change]) -> None:
         """Gives the holds their own deadlines in Redis, in the background. If that fails, the short deadline makes the
         expiry worker do it.
         """
         try:
-            await self._redis_stock.confirm_written(self._event_id, release_at_ms)
+            await self._redis_stock.follow(self._event_id, kept)
         except REDIS_AWAY:
             DRIFT.labels("sync").inc()
 
@@ -270,24 +276,23 @@ class ReservationBatcher:
             return Unavailable("The stock is being rebuilt. Nothing was reserved. Try again shortly.")
         async with self._db.connect() as connection:
             found = await read_reservations(connection, [(self._event_id, hold.reservation_id)])
-            row = found.get(hold.reservation_id)
-            if row is None or not row.is_live:
-                await self._redis_stock.release(self._event_id, [hold.reservation_id])
-            if row is not None:
-                return _replayed(request, row)
-            if not isinstance(outcome, str):
-                failed = InternalError("The reservation could not be written. Try again.")
-                failed.__cause__ = outcome if isinstance(outcome, BaseException) else None
-                return failed
-            DRIFT.labels("hold-refused").inc()
-            statuses = await read_seat_statuses(connection, self._event_id, hold.selection.seats)
-            sections = {"event_id": self._event_id, "sections": [line.section_id for line in hold.selection.ga]}
-            left = {r.section_id: r.seats_remaining for r in await connection.execute(SEATS_REMAINING, sections)}
-        taken = {seat: MARKS[status] for seat, status in statuses.items() if status != "available"}
-        places = [part for place, mark in taken.items() for part in (*place, "*", mark)]
-        await self._redis_stock.set_positions(self._event_id, places)
-        await self._redis_stock.lower_available(self._event_id, left)
-        if taken:
+        row = found.get(hold.reservation_id)
+        if row is None or not row.is_live:
+            await self._redis_stock.follow(self._event_id, [ended(hold.reservation_id, version=0)])
+        if row is not None:
+            return _replayed(request, row)
+        if not isinstance(outcome, str):
+            failed = InternalError("The reservation could not be written. Try again.")
+            failed.__cause__ = outcome if isinstance(outcome, BaseException) else None
+            return failed
+        DRIFT.labels("hold-refused").inc()
+        stock = hold.selection.stock
+        wanted = DirtySet(set(stock.seats), set(stock.ga))
+        pushed = await push_stock(self._db, self._redis_stock, self._event_id, wanted, refused=True)
+        if pushed is None:
+            return Unavailable("The stock is being changed. Nothing was reserved. Try again shortly.")
+        left = {row.section_id: row.seats_remaining for row in pushed.ga}
+        if taken := [seat for seat, status in pushed.seats.items() if status != "available"]:
             return SeatsTaken(seats=_seat_ids(hold.selection, taken))
         return _sold_out(request, {line.section_id: left.get(line.section_id, 0) for line in hold.selection.ga
                                    if left.get(line.section_id, 0) < line.quantity})  # fmt: skip

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.metrics import RESERVATIONS_RETURNED, RETURN_REASONS
 from services.inventory.reconcile.db_repair import repair_seats, repair_sections
-from services.inventory.redis_stock.client import RedisStock
+from services.inventory.redis_stock.client import RedisStock, as_in_db
 from services.inventory.reservations.payment import RETURN
 from services.inventory.reservations.repository import (
     REMOVE_PLACES,
@@ -27,9 +27,11 @@ from services.inventory.reservations.repository import (
     emit,
     keys_of,
     lock_reservations,
+    redis_epoch,
     step_done,
 )
 from services.inventory.reservations.selection import SeatPosition, Selection, StockSelection
+from services.inventory.stock.snapshot import MARKS
 from services.inventory.tables import ticket_return
 from shared.contracts.inventory import PaymentStep, ReturnTickets, StepDone
 from shared.postgres.engine import statement
@@ -44,7 +46,6 @@ BLOCK = text(
     "UPDATE inventory.section SET blocked = blocked + :n, version = version + 1 "
     "WHERE event_id = :event_id AND section_id = :section_id AND kind = 'ga' RETURNING version"
 )
-EPOCH = text("SELECT redis_epoch FROM inventory.event WHERE event_id = :event_id")
 
 
 class ReturnedStock(NamedTuple):
@@ -77,13 +78,10 @@ class ReturnService:
                 by_event[records[reservation_id].event_id].append(records[reservation_id])
             for event_id, some in sorted(by_event.items()):
                 returned[event_id] = await _release_sold(connection, event_id, some, keep_blocked=keep_blocked)
-                await emit(connection, event_id, [_event(record, "returned", reason) for record in some], actor=actor)
+                await emit(connection, event_id, [_event(record, reason) for record in some], actor=actor)
         for event_id, stock in returned.items():
             RESERVATIONS_RETURNED.labels(reason if reason in RETURN_REASONS else "other").inc(len(stock.records))
-            with self._redis_stock.follows([event_id]):
-                await self._sync_redis(event_id, stock, keep_blocked=keep_blocked)
-            for record in stock.records:
-                record.status = "returned"
+            await self._sync_redis(event_id, stock, keep_blocked=keep_blocked)
         return [
             step_done(records.get(s.reservation_id), answer or "done") for s, answer in zip(steps, answers, strict=True)
         ]
@@ -105,15 +103,12 @@ class ReturnService:
                 return StepDone(outcome="ended")
             returned = await _return_part(connection, record, part, request, actor=actor)
         RESERVATIONS_RETURNED.labels("tickets").inc(part.quantity)
-        part.reservation_id = request.return_id
-        with self._redis_stock.follows([record.event_id]):
-            # in case the sale is missing there: only sold places can be returned
-            await self._redis_stock.confirm(record.event_id, [record.reservation_id])
-            await self._sync_redis(record.event_id, returned, keep_blocked=request.keep_blocked)
+        await self._sync_redis(record.event_id, returned, keep_blocked=request.keep_blocked)
         return StepDone(outcome="done")
 
     async def _sync_redis(self, event_id: str, stock: ReturnedStock, *, keep_blocked: bool) -> None:
-        left, (status, mark) = Counter(stock.added), ("blocked", "x") if keep_blocked else ("available", ".")
+        left, status = Counter(stock.added), "blocked" if keep_blocked else "available"
+        changes = []
         for record in stock.records:
             sold = record.selection.stock
             seats = tuple(seat for seat in sold.seats if stock.seats.get(seat) == status)
@@ -121,9 +116,11 @@ class ReturnService:
             left.subtract(ga)
             excess = {s: quantity - ga[s] for s, quantity in sold.ga.items() if quantity > ga[s]}
             places = StockSelection(seats, {s: n for s, n in ga.items() if n}).text()
-            await self._redis_stock.apply_return(
-                event_id, record, epoch=stock.epoch, mark=mark, places=places, excess=excess
-            )  # fmt: skip
+            returned = {"places": places, "mark": MARKS[status], "excess": excess, "n": record.quantity}
+            changes.append({**as_in_db(record), "holder": record.holder, "returned": returned})
+        with self._redis_stock.follows([event_id]):
+            if await self._redis_stock.follow(event_id, changes, epoch=stock.epoch) != "done":
+                self._redis_stock.behind.add(event_id)
 
 
 async def _release_sold(
@@ -133,7 +130,7 @@ async def _release_sold(
     """Returns the places of `records`, or this `part` of the only one, in the caller's transaction; sections are locked
     before seats, as by every writer.
     """
-    epoch = int(await connection.scalar(EPOCH, {"event_id": event_id}) or 0)
+    epoch = await redis_epoch(connection, event_id)
     which = {"event_id": event_id, "ids": [record.reservation_id for record in records]}
     tickets = Counter[str]()
     for record in records:
@@ -149,6 +146,8 @@ async def _release_sold(
         places = {"event_id": event_id, "reservation_id": records[0].reservation_id, **part.columns()}
         await connection.execute(REMOVE_PLACES, {**places, **kept})
     status_if_free = "blocked" if keep_blocked else "available"
+    for record in records:
+        record.status, record.version = "returned" if part is None else record.status, record.version + 1
     seats = await repair_seats(connection, event_id, locked, status_if_free=status_if_free)
     if keep_blocked:
         for section_id, n in tickets.items():
@@ -158,9 +157,9 @@ async def _release_sold(
     return ReturnedStock(epoch, records, seats, dict(tickets) if keep_blocked else added)
 
 
-def _event(part: ReservationRow, status: str, reason: str) -> ReservationEvent:
-    after = {"status": status, "reason": reason, "order_reference": part.order_reference, **part.selection.shown()}
-    return ReservationEvent("returned", part.reservation_id, part.version + 1, after)
+def _event(part: ReservationRow, reason: str) -> ReservationEvent:
+    after = {"status": part.status, "reason": reason, "order_reference": part.order_reference, **part.selection.shown()}
+    return ReservationEvent("returned", part.reservation_id, part.version, after)
 
 
 async def _is_done(connection: AsyncConnection, event_id: str, return_id: str) -> bool:
@@ -194,6 +193,5 @@ async def _return_part(
     returned = await _release_sold(
         connection, event_id, [part], keep_blocked=blocked, part=None if is_all else part.selection
     )
-    event = _event(part, "returned" if is_all else record.status, request.reason)
-    await emit(connection, event_id, [event], actor=actor)
+    await emit(connection, event_id, [_event(part, request.reason)], actor=actor)
     return returned

@@ -39,7 +39,7 @@ TAKEN_SEATS = text(
     "AND section_id = ANY(CAST(:section_ids AS text[])) AND status <> 'available' GROUP BY section_id, status"
 )
 LIVE = text(
-    "SELECT reservation_id, holder, status, reserved_until_ms, fingerprint FROM inventory.reservation "
+    "SELECT reservation_id, holder, status, reserved_until_ms, fingerprint, version FROM inventory.reservation "
     "WHERE event_id = :event_id AND status IN ('pending_payment', 'paying')"
 )
 PLACES = statement(__package__, "live_places")
@@ -215,9 +215,8 @@ def _section(row: Row[Any], marks: str, held_ga: int, sold_ga: int) -> SectionSt
     )  # fmt: skip
 
 
-def section_arguments(section_id: str, section: SectionStock) -> dict[str, Any]:
-    """The arguments of the script `rebuild_section`."""
-    return {
-        "section_id": section_id, "marks": section.marks, "available": section.available, "held": section.held,
-        "sold": section.sold, "blocked": section.blocked,
-    }  # fmt: skip
+def section_change(named: tuple[str, SectionStock]) -> dict[str, Any]:
+    """A section as a whole, for a rebuild of Redis."""
+    section_id, section = named
+    counts = {name: getattr(section, name) for name in MARKS}
+    return {"id": section_id, "counts": counts, **({"map": section.marks} if section.marks else {})}

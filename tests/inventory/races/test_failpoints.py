@@ -19,7 +19,6 @@ from tests.inventory.actions import reconcile, status
 from tests.inventory.conftest import EVENT, Inventory
 
 HOLD_MS = 600_000 + 5_000
-VERBS = ("extend", "confirm_written", "begin_payment", "confirm", "release", "reacquire")
 
 
 @dataclass
@@ -95,8 +94,7 @@ class Failpoint:
                 for owner, name in writes:  # `write_holds` has committed without an answer
                     self._break(owner, name, postgres_died, first=False)
             case _:
-                for verb in VERBS:
-                    self._break(self._redis_stock, verb, redis_died, first=self.point == "before Redis is updated")
+                self._break(self._redis_stock, "follow", redis_died, first=self.point == "before Redis is updated")
 
     def _break(self, owner: Any, name: str, error: Exception, *, first: bool) -> None:
         """Raises the error instead of the call (`first`) or after it."""

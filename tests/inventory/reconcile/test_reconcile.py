@@ -45,7 +45,7 @@ async def test_a_change_that_redis_missed_is_applied(
         await buy(inventory, held, "order-1")
     before = await redis_stock.redis.hgetall(KEYS.counts)
     with monkeypatch.context() as lossy:
-        lossy.setattr(redis_stock, "call", AsyncMock(side_effect=REDIS_AWAY[0]))
+        lossy.setattr(redis_stock, "follow", AsyncMock(side_effect=REDIS_AWAY[0]))
         if change == "block":
             ga = [{"section_id": "GA1", "quantity": 3}]
             assert (await inventory.operate("POST", "/seats/block", seats=["A-2-1"], ga=ga)).is_success
@@ -72,8 +72,7 @@ async def test_a_change_that_redis_missed_is_looked_for_in_seconds(
     held = await inventory.hold("fan", seats=["A-1-1"])
     await watching.run_once()
     with monkeypatch.context() as lossy:
-        for way in ("call", "many"):
-            lossy.setattr(state.redis_stock, way, AsyncMock(side_effect=REDIS_AWAY[0]))
+        lossy.setattr(state.redis_stock, "follow", AsyncMock(side_effect=REDIS_AWAY[0]))
         if change == "block":
             assert (await inventory.operate("POST", "/seats/block", seats=["A-2-1"])).is_success
         else:

@@ -5,7 +5,14 @@ from typing import Any
 from redis.asyncio import Redis
 
 from services.inventory.redis_keys import Keys
-from services.inventory.redis_stock.client import HoldDenied, HoldGranted, RedisStock, load_script
+from services.inventory.redis_stock.client import (
+    Change,
+    HoldDenied,
+    HoldGranted,
+    RedisStock,
+    follow_calls,
+    load_script,
+)
 
 EVENT = "e"
 KEYS = Keys.of(EVENT)
@@ -14,9 +21,13 @@ KEYS = Keys.of(EVENT)
 async def open_stock(redis: Redis, *, a: str = "....|....", ga: int = 10) -> RedisStock:
     """A stock that is open for sale, with these marks of section A and so many GA tickets."""
     assert await begin_rebuild(redis, epoch=1) == b"done"
-    for name, marks, n in (("A", a, a.count(".")), ("GA", "", ga)):
-        section = {"section_id": name, "marks": marks, "available": n, "held": 0, "sold": 0, "blocked": 0}
-        await rebuild_step(redis, "rebuild_section", epoch=1, **section)
+    nothing = {"held": 0, "sold": 0, "blocked": 0}
+    sections: list[Change] = [
+        {"id": "A", "map": a, "counts": {"available": a.count("."), **nothing}},
+        {"id": "GA", "counts": {"available": ga, **nothing}},
+    ]
+    for call in follow_calls(places=sections, epoch=1, rebuild=True):
+        assert await RedisStock(redis).call("follow", EVENT, **call) == b"done"
     assert await finish_rebuild(redis, epoch=1, parts=KEYS.parts(["A"])) == b"done"
     return RedisStock(redis)
 
@@ -32,9 +43,14 @@ async def finish_rebuild(redis: Redis, *, epoch: int, parts: list[str]) -> Any:
     )
 
 
-async def rebuild_step(redis: Redis, verb: str, *, epoch: int, **arguments: Any) -> Any:
-    """The reply of one script of a rebuild."""
-    return await RedisStock(redis).call(verb, EVENT, epoch=epoch, **arguments)
+def live(reservation_id: str, version: int, *, until_ms: int, paying: bool = False, has: str = "A:0") -> Change:
+    """A hold, or one that is being paid, without a grace."""
+    now = "p" if paying else "h"
+    return {"id": reservation_id, "v": version, "now": now, "until": until_ms, "release_at": until_ms, "has": has}
+
+
+def bought(reservation_id: str, version: int = 3, **more: Any) -> Change:
+    return {"id": reservation_id, "v": version, "now": "s", **more}
 
 
 def hold_arguments(selection: str, *, reservation_id: str = "r1", holder: str = "fan", **more: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Loss of one Redis key, by eviction or by hand: it is detected, and a missing key never counts as an empty one."""
 
 import asyncio
+import itertools
 import json
 import time
 from typing import Any
@@ -9,17 +10,28 @@ import pytest
 from redis.asyncio import Redis
 
 from services.inventory.redis_keys import Keys
-from services.inventory.redis_stock.client import VERBS, RedisStock
+from services.inventory.redis_stock.client import VERBS, Change, RedisStock, ended
 from shared.runtime.clock import now_ms
 from tests.inventory.actions import end_sessions, is_clean, sell
 from tests.inventory.conftest import EVENT, Inventory, event_file
 from tests.inventory.redis_stock.script_calls import EVENT as SCRIPT_EVENT
 from tests.inventory.redis_stock.script_calls import KEYS as SCRIPT_KEYS
-from tests.inventory.redis_stock.script_calls import begin_rebuild, finish_rebuild, grant, hold_arguments, open_stock
+from tests.inventory.redis_stock.script_calls import (
+    begin_rebuild,
+    bought,
+    finish_rebuild,
+    grant,
+    hold_arguments,
+    live,
+    open_stock,
+)
 from tests.support.wait import wait_until
 
 KEYS = Keys.of(EVENT)
-NAMES = ("meta", "counts", "holds", "deadlines", "usage", "revoked", "dirty", "seats", "map:A", "map:B")
+NAMES = (
+    "meta", "counts", "holds", "deadlines", "usage", "revoked", "gone", "gone_before", "dirty", "seats", "map:A",
+    "map:B",
+)  # fmt: skip
 MADE_ANEW = {"dirty", "seats"}  # their loss costs nothing
 LIMITS = {"tickets_per_customer": 2, "active_reservations_per_customer": 2}
 AVAILABLE = {"A": 13, "B": 7, "GA1": 18}
@@ -127,40 +139,39 @@ async def is_complete(redis: Redis) -> bool:
 NEW = {"reservation_id": "new", "holder": "new"}
 BEST = {"quantity": 2, "price_blocks": [["A", 0, 8, 5]], "split": True, "tidy": True}
 REQUESTS = [hold_arguments("A:1,2;GA*1", **NEW), {**hold_arguments("", **NEW), "best": BEST}]
+RETURNED = {"places": "A:5;GA*1", "mark": "x", "excess": {"GA": 1}, "n": 3}
+RESERVATIONS: list[Change] = [
+    live("r1", 2, until_ms=9**13, has="A:0"),
+    ended("r1", 3),
+    {**live("r2", 1, until_ms=9**13, has="A:3"), "holder": "other", "stock": "", "body": ""},
+    bought("r3", 4, holder="fan", has="A:5;GA*1"),
+    bought("r3", 5, holder="fan", returned=RETURNED),
+]
 ARGUMENTS: dict[str, Any] = {
-    "epoch": 1, "version": 2, "reservation_id": "r1", "holder": "fan", "jti": "j", "quantity": 3, "mark": ".",
-    "selection": "GA*1", "places": "A:0", "excess": [], "section_id": "GA", "capacity": 30, "available_max": 1,
-    "count_max": 10, "grace_ms": 0, "due_ms": 5_000, "clock_offset_ms": 0, "expires_at_ms": 9**12, "min_epoch": 2,
-    "ids_and_untils": ["r1", 9**13], "blocked": "A:6", "free": "A:7", "ga": ["GA", 1], "force": 1, "peek": 0,
-    "ids": ["r1"], "marks": "", "available": 9, "held": 1, "sold": 0, "passes": [9**13, "other"], "tickets": ["fan", 3],
-    "listed": ["r2", "fan", "", "", "A:3", 9**13, 9**13], "requests": [json.dumps(request) for request in REQUESTS],
-    "known": 0, "sections": ["A"], "watched": "watched",
+    "rebuild": 0, "epoch": 1, "version": 2, "jti": "j", "holder": "nobody", "count_max": 10, "due_ms": 5_000,
+    "clock_offset_ms": 0, "expires_at_ms": 9**12, "min_epoch": 2, "force": 1, "peek": 0, "passes": [9**13, "other"],
+    "reservations": json.dumps(RESERVATIONS), "tickets": ["fan", 3], "known": 0, "sections": ["A"],
+    "watched": "watched", "requests": [json.dumps(request) for request in REQUESTS],
 }  # fmt: skip
-SPECIAL: dict[str, dict[str, Any]] = {
-    "set_positions": {"places": ["A", 5, "*", "s", "GA", "count", ".", -1]},
-    "reacquire": {"reservation_id": "r0", "selection": "A:5;GA*1"}, "revoke": {"holder": "nobody"},
-    "rebuild_section": {"blocked": 0},
-}  # fmt: skip
+PLACES: list[Change] = [
+    {"from": ".h", "to": "x", "seats": "A:6,7"}, {"id": "GA", "capacity": 30, "blocked": 1, "left": 5},
+    {"id": "GA", "off": {"held": 1}}, {"id": "GA", "counts": {"available": 9}},
+]  # fmt: skip
 CREATING = {"rebuild_begin", "finish_rebuild"}  # the one creates every key, the other checks all of them
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in CREATING])
 async def test_no_script_recreates_a_lost_key_or_ignores_its_loss(redis: Redis, verb: str) -> None:
-    values = {**ARGUMENTS, "others_ms": now_ms(), **SPECIAL.get(verb, {})}
-    for key in SCRIPT_KEYS.parts(["A"]):
+    values = {**ARGUMENTS, "others_ms": now_ms()}
+    for key, places in itertools.product(SCRIPT_KEYS.parts(["A"]), PLACES if verb == "follow" else PLACES[:1]):
         redis_stock = await stock_without(redis, key)
         script = redis_stock.scripts[verb]
         names = {slot.name for slot in (*script.arguments, *script.keys)} - set(Keys.__slots__) - {"parts", "emptied"}
-        arguments = {name: values[name] for name in names}
+        arguments = {name: json.dumps(places) if name == "places" else values[name] for name in names}
         reply = await redis_stock.call(verb, SCRIPT_EVENT, **arguments)
         assert await redis.exists(key) == 0, key
         assert verb != "hold" or reply == [[b"not-ready"]] * 2, key
-
-
-async def test_a_written_hold_recreates_no_lost_deadlines(redis: Redis) -> None:
-    redis_stock = await stock_without(redis, SCRIPT_KEYS.deadlines)
-    await redis_stock.confirm_written(SCRIPT_EVENT, {"r1": 9**13})
-    assert await redis.exists(SCRIPT_KEYS.deadlines) == 0
+        assert verb != "follow" or (reply == b"not-ready") == (key != SCRIPT_KEYS.revoked), key
 
 
 async def stock_without(redis: Redis, key: str) -> RedisStock:

@@ -1,6 +1,7 @@
 """The Lua scripts on a real Redis: all or nothing, idempotent, bounded, and called as their headers declare."""
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +10,27 @@ from redis.asyncio import Redis
 
 from services.inventory.redis_keys import EPOCH
 from services.inventory.redis_stock import client as redis_client
-from services.inventory.redis_stock.client import HoldDenied, RedisStock, load_script
+from services.inventory.redis_stock.client import (
+    Change,
+    HoldDenied,
+    RedisStock,
+    ended,
+    follow_calls,
+    load_script,
+    written,
+)
 from shared.runtime.clock import now_ms
 from tests.inventory.redis_stock.script_calls import (
     EVENT,
     KEYS,
     begin_rebuild,
+    bought,
     denial,
     finish_rebuild,
     grant,
     hold_arguments,
+    live,
     open_stock,
-    rebuild_step,
 )
 
 LUA = Path(redis_client.__file__).parent / "lua"
@@ -82,7 +92,7 @@ async def test_seats_between_the_requested_ones_stay_unchanged(redis: Redis) -> 
     assert (held["map"], held["counts"]["A:held"], held["counts"]["A:available"]) == ("h.hh|.h..", 4, 4)
     refused = await denial(redis_stock, "A:1,2,3,5,6", reservation_id="r2", holder="other")
     assert refused == ("seats-taken", "A:2;A:3;A:6")
-    await redis_stock.release(EVENT, ["r1"])
+    await redis_stock.follow(EVENT, [ended("r1", 2)])
     assert (await state(redis))["map"] == "....|...."
 
 
@@ -101,9 +111,9 @@ async def test_every_change_is_published_once(redis: Redis) -> None:
     ]
     for change in (
         redis_stock.hold(EVENT, several),
-        redis_stock.release(EVENT, ["r1"]),
-        redis_stock.confirm(EVENT, ["r2", "r3"]),
-        redis_stock.set_positions(EVENT, ["A", 5, "*", "x"]),
+        redis_stock.follow(EVENT, [ended("r1", 2)]),
+        redis_stock.follow(EVENT, [bought("r2"), bought("r3")]),
+        redis_stock.follow(EVENT, places=[{"from": ".", "to": "x", "seats": "A:5"}]),
     ):
         await change
         assert (await published(), await published()) == (True, False)
@@ -158,19 +168,20 @@ async def test_a_closed_redis_stock_holds_nothing(redis: Redis) -> None:
 async def test_repeated_releases_and_confirmations_change_nothing(redis: Redis) -> None:
     redis_stock = await open_stock(redis)
     fresh = await state(redis)
-    await grant(redis_stock, "A:0;GA*2")
-    await redis_stock.release(EVENT, ["r1", "r1"])
+    await grant(redis_stock, "A:0;GA*2", reservation_id="r0")
+    await redis_stock.follow(EVENT, [ended("r0", 2), ended("r0", 2)])
+    await redis_stock.follow(EVENT, [ended("r0", 2)])
     assert await state(redis) == fresh
     await grant(redis_stock, "A:0;GA*2")
-    await redis_stock.confirm(EVENT, ["r1"])
+    await redis_stock.follow(EVENT, [bought("r1")])
     sold = await state(redis)
     assert (sold["map"], sold["counts"]) == (
         "s...|....", {"A:available": 7, "A:sold": 1, "GA:available": 8, "GA:sold": 2}
     )  # fmt: skip
     assert sold["usage"] == {b"t:fan": b"3"}
-    await redis_stock.confirm(EVENT, ["r1"])
-    await redis_stock.release(EVENT, ["r1"])
-    assert await state(redis) == sold
+    for late in (bought("r1"), ended("r1", 2), ended("r1", 4), live("r1", 1, until_ms=9**13)):
+        await redis_stock.follow(EVENT, [late])
+        assert await state(redis) == sold
 
 
 async def test_a_late_confirmation_of_the_write_neither_lowers_nor_restores_a_deadline(redis: Redis) -> None:
@@ -178,13 +189,13 @@ async def test_a_late_confirmation_of_the_write_neither_lowers_nor_restores_a_de
     redis_stock = await open_stock(redis)
     for position, name in enumerate(("new", "extended", "paid", "ended")):
         await grant(redis_stock, f"A:{position}", reservation_id=name, holder=name)
-    before = {name: int(at_ms) for name, at_ms in await deadlines(redis)}
-    later = before[b"new"] + 60_000
-    await redis_stock.extend(EVENT, [("extended", later + 60_000)], grace_ms=0)
-    await redis_stock.begin_payment(EVENT, [("paid", later)])
-    await redis_stock.release(EVENT, ["ended"])
+    before = {name.decode(): int(at_ms) for name, at_ms in await deadlines(redis)}
+    later = before["new"] + 60_000
+    extended = live("extended", 2, until_ms=later + 60_000, has="A:1")
+    paid = live("paid", 2, until_ms=later, paying=True, has="A:2")
+    assert await redis_stock.follow(EVENT, [extended, paid, ended("ended", 2)]) == "done"
     for _ in range(2):
-        await redis_stock.confirm_written(EVENT, dict.fromkeys(("new", "extended", "paid", "ended", "unknown"), later))
+        await redis_stock.follow(EVENT, [written(name, later) for name in (*before, "unknown")])
     after = {name: int(at_ms) for name, at_ms in await deadlines(redis)}
     assert after == {b"new": later, b"extended": later + 60_000}
 
@@ -192,12 +203,13 @@ async def test_a_late_confirmation_of_the_write_neither_lowers_nor_restores_a_de
 async def test_a_payment_removes_the_deadline_and_its_end_restores_it(redis: Redis) -> None:
     redis_stock = await open_stock(redis)
     await grant(redis_stock, "A:0")
-    await redis_stock.begin_payment(EVENT, [("r1", 1_000)])
-    await redis_stock.begin_payment(EVENT, [("r1", 1_000)])
-    assert (await state(redis))["deadlines"] == []
-    await redis_stock.extend(EVENT, [("r1", 1_000)], grace_ms=500)
+    for _ in range(2):
+        await redis_stock.follow(EVENT, [live("r1", 2, until_ms=1_000, paying=True)])
+        assert (await state(redis))["deadlines"] == []
+    await redis_stock.follow(EVENT, [{**live("r1", 3, until_ms=1_000), "release_at": 1_500}])
     assert await redis.zscore(KEYS.deadlines, "r1") == 1_500
-    await redis_stock.extend(EVENT, [("r1", 9_000), ("unknown", 9_000)], grace_ms=500)
+    await redis_stock.follow(EVENT, [live("r1", 2, until_ms=1_000, paying=True)])
+    await redis_stock.follow(EVENT, [live("r1", 4, until_ms=9_500), live("unknown", 2, until_ms=9_000)])
     assert await deadlines(redis) == [(b"r1", 9_500.0)]
 
 
@@ -205,31 +217,83 @@ async def test_a_repeated_reacquisition_sells_once_and_overrules_a_newer_hold(re
     redis_stock = await open_stock(redis)
     await grant(redis_stock, "A:0", reservation_id="new", holder="new")
     for _ in range(2):
-        await redis_stock.reacquire(EVENT, "r1", "fan", "A:0;GA*2")
+        await redis_stock.follow(EVENT, [bought("r1", 4, holder="fan", has="A:0;GA*2")], epoch=1)
     after = await state(redis)
     assert (after["map"], after["counts"]) == (
         "s...|....", {"A:available": 7, "A:sold": 1, "GA:available": 8, "GA:sold": 2}
     )  # fmt: skip
-    await redis_stock.release(EVENT, ["new"])
+    await redis_stock.follow(EVENT, [ended("new", 0)])
     assert (await state(redis))["map"] == "s...|....", "the release of the losing hold must not free the sold seat"
+
+
+async def test_a_hold_that_redis_lost_is_restored_unless_it_has_ended_meanwhile(redis: Redis) -> None:
+    redis_stock = await open_stock(redis)
+    await grant(redis_stock, "A:0")
+    before = await state(redis)
+    hold = {**live("r1", 1, until_ms=9**13), "holder": "fan", "stock": "A:0", "body": ""}
+    await redis.hdel(KEYS.holds, "r1")
+    await redis.hdel(KEYS.usage, "l:fan")
+    await redis.hincrby(KEYS.meta, "holding", -1)
+    await redis_stock.follow(EVENT, [hold])
+    assert (await state(redis))["holds"] == [], "a call that no comparison came before restores nothing"
+    await redis_stock.follow(EVENT, [hold], epoch=1)
+    assert await state(redis) == before
+    await redis_stock.follow(EVENT, [ended("r1", 2)])
+    free = await state(redis)
+    await redis_stock.follow(EVENT, [hold], epoch=1)
+    assert await state(redis) == free
+
+
+async def test_what_has_ended_is_remembered_for_minutes_and_then_forgotten(redis: Redis) -> None:
+    redis_stock = await open_stock(redis)
+    await redis_stock.follow(EVENT, [bought("r1", 4, holder="fan", has="A:0;GA*2")], epoch=1)
+    sold = await state(redis)
+    for generation, kept in ((KEYS.gone, True), (KEYS.gone_before, True), (KEYS.gone_before, False)):
+        assert await redis.hexists(generation, "r1") == kept
+        await redis_stock.follow(EVENT, [bought("r1", 4, holder="fan", has="A:0;GA*2")] if kept else [], epoch=1)
+        assert await state(redis) == sold
+        await redis.hset(KEYS.meta, "gone_since", int(time.time()) - 121)
+        await redis_stock.follow(EVENT, [ended(f"other-{generation}", 2)])
+    assert await redis.hmget(KEYS.gone, EPOCH, "r1") == [b"1", None]
+
+
+async def test_a_refusal_drops_no_hold_that_has_changed_since_it_was_written(redis: Redis) -> None:
+    """A process was refused late, and another one had written the same hold meanwhile."""
+    redis_stock = await open_stock(redis)
+    await grant(redis_stock, "A:0")
+    await redis_stock.follow(EVENT, [live("r1", 2, until_ms=9**13, paying=True)])
+    paying = await state(redis)
+    await redis_stock.follow(EVENT, [ended("r1", 0)])
+    assert await state(redis) == paying
 
 
 async def test_corrections_follow_the_database(redis: Redis) -> None:
     redis_stock = await open_stock(redis)
-    corrections: list[str | int] = ["A", 0, "*", "s", "A", 1, "h", "s", "GA", "count", ".", -4, "GA", "count", "s", 4]
-    assert await redis_stock.set_positions(EVENT, corrections) == 3
-    await redis_stock.lower_available(EVENT, {"GA": 2})
-    await redis_stock.lower_available(EVENT, {"GA": 5})
+    corrections: list[Change] = [
+        {"from": ".", "to": "s", "seats": "A:0"}, {"from": "h", "to": "s", "seats": "A:1"},
+        {"id": "GA", "off": {"available": 4, "sold": -4}},
+    ]  # fmt: skip
+    assert await redis_stock.follow(EVENT, places=corrections, epoch=1) == "done"
     after = await state(redis)
     assert after["map"] == "s...|....", "a seat that changed since it was read stays unchanged"
-    assert after["counts"] == {"A:available": 7, "A:sold": 1, "GA:available": 2, "GA:blocked": 4, "GA:sold": 4}
+    assert after["counts"] == {"A:available": 7, "A:sold": 1, "GA:available": 6, "GA:sold": 4}
+    assert await redis_stock.follow(EVENT, places=[{"id": "GA", "off": {"available": 4}}], epoch=2) == "superseded"
+    assert await state(redis) == after, "another stock was compared"
+
+
+async def test_what_is_left_after_a_refused_hold_lowers_what_is_available_and_never_raises_it(redis: Redis) -> None:
+    redis_stock = await open_stock(redis)
+    for left, available in ((20, 7), (2, 2), (5, 5), (9, 7)):
+        section = {"id": "GA", "capacity": 10, "blocked": 3, "left": left}
+        assert await redis_stock.follow(EVENT, places=[section], version=1) == "done"
+        assert (await state(redis))["counts"] == {"A:available": 8, "GA:available": available, "GA:blocked": 3}
 
 
 async def test_a_pass_is_revoked_only_while_its_holder_holds_nothing(redis: Redis) -> None:
     redis_stock = await open_stock(redis)
     held = await grant(redis_stock, "A:0")
     assert await redis_stock.revoke(EVENT, [("j", "fan", 9**12)]) == [("live", held.until_ms)]
-    await redis_stock.release(EVENT, ["r1"])
+    await redis_stock.follow(EVENT, [ended("r1", 2)])
     assert await redis_stock.revoke(EVENT, [("j", "fan", 9**12)]) == [("gone", None)]
     assert await denial(redis_stock, "A:0") == ("revoked", "")
 
@@ -238,16 +302,15 @@ async def test_a_rebuild_with_an_older_epoch_is_refused(redis: Redis) -> None:
     await open_stock(redis)
     assert await begin_rebuild(redis, epoch=3) == b"done"
     before = await redis.hgetall(KEYS.counts)
-    section: dict[str, Any] = {"section_id": "GA", "marks": "", "available": 99, "held": 0, "sold": 0, "blocked": 0}
+    [section] = follow_calls(places=[{"id": "GA", "counts": {"available": 99}}], epoch=2, rebuild=True)
     assert await begin_rebuild(redis, epoch=2) == b"superseded"
-    for verb, arguments in (
-        ("rebuild_section", section),
-        ("rebuild_holds", {"listed": []}),
-        ("rebuild_usage", {"tickets": []}),
-        ("rebuild_revoked", {"passes": []}),
-        ("rebuild_renew", {"clock_offset_ms": 0}),
-    ):
-        assert await rebuild_step(redis, verb, epoch=2, **arguments) == b"superseded", verb
+    steps: list[tuple[str, dict[str, Any]]] = [
+        ("follow", section),
+        ("rebuild_revoked", {"epoch": 2, "passes": []}),
+        ("rebuild_renew", {"epoch": 2, "clock_offset_ms": 0}),
+    ]
+    for verb, arguments in steps:
+        assert await RedisStock(redis).call(verb, EVENT, **arguments) == b"superseded", verb
     assert await finish_rebuild(redis, epoch=2, parts=[]) == b"superseded"
     assert await redis.hgetall(KEYS.counts) == before
 

@@ -126,7 +126,7 @@ async def test_a_hold_released_only_in_the_database_is_never_returned_to_a_reque
         assert (await inventory.reserve("ann", key="a-key", seats=["A-1-1"])).status_code == 503
     inventory.travel(6_000)
     with monkeypatch.context() as dying:
-        dying.setattr(state.redis_stock, "release", AsyncMock())
+        dying.setattr(state.redis_stock, "follow", AsyncMock())
         await state.expiry_worker.sweep()
     assert await inventory.counts("A") == (14, 1), "Redis still counts the hold"
     answer = await inventory.reserve("ann", key=key, seats=["A-1-1"])
@@ -155,7 +155,8 @@ async def test_an_overdue_hold_in_payment_stays_while_its_order_lives_or_orders_
 
 async def test_a_refused_hold_resolves_the_due_holds_and_is_tried_again(inventory: Inventory) -> None:
     await inventory.hold("first", ga_section="GA1", ga_quantity=6)
-    await inventory.state.redis_stock.set_positions(EVENT, ["GA1", "count", ".", -14, "GA1", "count", "h", 14])
+    wrong = {"id": "GA1", "off": {"available": 14, "held": -14}}
+    await inventory.state.redis_stock.follow(EVENT, places=[wrong])
     inventory.travel(HOLD_MS + 60)
     answer = await inventory.reserve("second", ga_section="GA1", ga_quantity=6)
     assert answer.status_code == 201

@@ -9,6 +9,7 @@ from services.inventory.reservations import expiry
 from shared.runtime.clock import now_ms
 from tests.inventory.actions import buy, rebuild, sql, usage
 from tests.inventory.conftest import EVENT, Inventory, make_pass
+from tests.inventory.redis_stock.script_calls import live
 from tests.support.running.suite import bearer
 
 ALL: dict[str, Any] = {"seats": ["A-1-1", "A-1-2"], "ga_section": "GA1", "ga_quantity": 3}
@@ -148,6 +149,7 @@ async def test_a_late_update_of_redis_changes_nothing(inventory: Inventory) -> N
     held = await hold(inventory)
     await keep(inventory, held, "A-1-1", ga=2)
     await keep(inventory, held, "A-1-1")
-    await inventory.state.redis_stock.keep_only(EVENT, held, "A:0;GA1*2")
+    late = live(held, 2, until_ms=9**13, has="A:0;GA1*2")
+    assert await inventory.state.redis_stock.follow(EVENT, [late]) == "done"
     assert await redis_counts(inventory) == ((14, 1), (20, 0), (1, 1))
     assert await inventory.violations() == []

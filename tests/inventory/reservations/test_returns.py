@@ -7,8 +7,8 @@ from unittest.mock import AsyncMock
 import pytest
 
 from services.inventory.redis_keys import Keys
-from services.inventory.reservations.repository import read_reservations
-from tests.inventory.actions import rebuild, sell, sql, status, usage
+from services.inventory.redis_stock.client import RedisStock
+from tests.inventory.actions import buy, rebuild, reconcile, sell, sql, status, usage
 from tests.inventory.conftest import EVENT, Inventory
 
 KEYS = Keys.of(EVENT)
@@ -83,18 +83,48 @@ async def test_stock_returned_as_blocked_does_not_go_on_sale(inventory: Inventor
     assert await counts(inventory) == ((13, 0), (17, 0))
 
 
-async def test_redis_applies_a_repeated_return_once(inventory: Inventory) -> None:
+@pytest.mark.parametrize("whole", [True, False])
+async def test_redis_applies_a_repeated_return_once(
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
     """A return repeated after a lost answer does not change what was sold to somebody else meanwhile."""
-    bought = await sell(inventory, "one", ga_section="GA1", ga_quantity=2)
+    bought = await sell(inventory, "one", seats=["A-1-1"], ga_section="GA1", ga_quantity=2)
     await sell(inventory, "two", ga_section="GA1", ga_quantity=2)
     redis_stock = inventory.state.redis_stock
-    async with inventory.state.db.connect() as connection:
-        row = (await read_reservations(connection, [(EVENT, bought)]))[bought]
-    assert await return_stock(inventory, bought) == "done"
-    epoch = int(await redis_stock.redis.hget(KEYS.meta, "epoch"))
-    await redis_stock.apply_return(EVENT, row, epoch=epoch, mark=".", places="GA1*2", excess={})
+    epoch, calls = int(await redis_stock.redis.hget(KEYS.meta, "epoch")), list[Any]()
+
+    async def recorded(event_id: str, changes: Any, **named: Any) -> str:
+        calls.append((changes, named))
+        return str(await RedisStock.follow(redis_stock, event_id, changes, **named))
+
+    monkeypatch.setattr(redis_stock, "follow", recorded)
+    assert await (return_stock(inventory, bought) if whole else return_tickets(inventory, bought, ga=2)) == "done"
+    [(changes, named)] = calls
+    assert (named, changes[0]["returned"]["places"]) == ({"epoch": epoch}, "A:0;GA1*2" if whole else "GA1*2")
+    assert await redis_stock.follow(EVENT, changes, **named) == "done"
     assert await redis_stock.redis.hget(KEYS.counts, "GA1:sold") == b"2"
     assert await inventory.violations() == []
+
+
+async def test_of_two_returns_in_the_wrong_order_redis_looks_for_the_first(
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bought = await sell(inventory, "one", seats=["A-1-1", "A-1-2"])
+    redis_stock = inventory.state.redis_stock
+    with monkeypatch.context() as slow:
+        slow.setattr(redis_stock, "follow", first := AsyncMock(return_value="done"))
+        assert await return_tickets(inventory, bought, "A-1-1", return_id="R.1") == "done"
+    assert await return_tickets(inventory, bought, "A-1-2", return_id="R.2") == "done"
+    assert redis_stock.behind == set()
+    overtaken_call = first.await_args
+    assert overtaken_call is not None
+    assert await redis_stock.follow(*overtaken_call.args, **overtaken_call.kwargs) == "late"
+    with monkeypatch.context() as overtaken:
+        overtaken.setattr(redis_stock, "follow", AsyncMock(return_value="late"))
+        await return_stock(inventory, await sell(inventory, "two", seats=["A-1-3"]), "order-two")
+    assert redis_stock.behind == {EVENT}
+    assert (await reconcile(inventory, times=3)).differences == 0
+    assert await counts(inventory) == ((15, 0), (20, 0))
 
 
 async def test_only_the_order_of_a_sale_can_return_it(inventory: Inventory) -> None:
@@ -110,17 +140,19 @@ async def test_only_the_order_of_a_sale_can_return_it(inventory: Inventory) -> N
     assert await return_stock(inventory, bought, "order-two") == "not-owner"
 
 
-async def test_a_return_from_before_a_rebuild_is_not_applied_to_the_rebuilt_stock(inventory: Inventory) -> None:
+async def test_a_return_from_before_a_rebuild_is_not_applied_to_the_rebuilt_stock(
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The rebuild has read the return from the database: applied again, it would count the tickets twice."""
     bought = await sell(inventory, "one", ga_section="GA1", ga_quantity=2)
     await sell(inventory, "two", ga_section="GA1", ga_quantity=2)
-    apply_return = inventory.state.redis_stock.apply_return
+    redis_stock = inventory.state.redis_stock
 
-    async def apply_after_rebuild(*args: Any, **named: Any) -> None:
+    async def follow_after_rebuild(*args: Any, **named: Any) -> str:
         await rebuild(inventory)
-        await apply_return(*args, **named)
+        return str(await RedisStock.follow(redis_stock, *args, **named))
 
-    inventory.state.redis_stock.apply_return = apply_after_rebuild  # type: ignore[method-assign]
+    monkeypatch.setattr(redis_stock, "follow", follow_after_rebuild)
     assert await return_stock(inventory, bought) == "done"
     assert await counts(inventory) == ((15, 0), (18, 0))
 
@@ -149,7 +181,8 @@ async def test_tickets_of_a_sale_that_redis_missed_are_returned(
 ) -> None:
     """Redis still has a hold where the database has a sale: it applies the sale first, then the return."""
     with monkeypatch.context() as lossy:
-        lossy.setattr(inventory.state.redis_stock, "confirm", AsyncMock())
-        bought = await sell(inventory, "one", seats=["A-1-1", "A-1-2"])
+        bought = await inventory.hold("one", seats=["A-1-1", "A-1-2"])
+        lossy.setattr(inventory.state.redis_stock, "follow", AsyncMock())
+        await buy(inventory, bought, "order-one")
     assert await return_tickets(inventory, bought, "A-1-1") == "done"
     assert await counts(inventory) == ((14, 0), (20, 0))

@@ -7,8 +7,9 @@ import pytest
 
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock import push
-from services.inventory.stock import change
-from tests.inventory.actions import pause_after, replace_in_script, sell
+from services.inventory.redis_stock.client import ended
+from services.inventory.stock import change, editor
+from tests.inventory.actions import pause_after, sell
 from tests.inventory.conftest import EVENT, Inventory, event_file
 from tests.inventory.races.test_guards import remove_database_checks
 from tests.inventory.stock.reports import audit_log, block, report, seat_marks
@@ -97,7 +98,7 @@ async def test_either_guard_alone_refuses_blocked_stock(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch, in_redis: bool, in_database: bool
 ) -> None:
     if not in_redis:  # every block is ignored
-        replace_in_script(inventory, "block", "if not is_ready", "if is_ready")
+        monkeypatch.setattr(editor, "push_stock", AsyncMock())
     if not in_database:
         await remove_database_checks(inventory, monkeypatch)
     if not in_redis and not in_database:
@@ -220,10 +221,10 @@ async def test_a_late_release_in_redis_does_not_free_a_blocked_seat(
     """The database released and blocked the seat before Redis applied the release."""
     reservation_id = await inventory.hold(seats=["A-1-1"])
     with monkeypatch.context() as lossy:
-        lossy.setattr(inventory.state.redis_stock, "release", AsyncMock())
+        lossy.setattr(inventory.state.redis_stock, "follow", AsyncMock())
         assert (await inventory.fan_request("DELETE", reservation_id)).status_code == 204
     assert (await block(inventory, "A-1-1")).is_success
-    await inventory.state.redis_stock.release(EVENT, [reservation_id])
+    await inventory.state.redis_stock.follow(EVENT, [ended(reservation_id, 2)])
     assert await seat_marks(inventory) == "x....|.....|....."
     assert await inventory.violations() == []
 

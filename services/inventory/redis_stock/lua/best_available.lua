@@ -74,7 +74,7 @@ end
 -- How many places of a block are free. A whole section is counted already; its map is read for a part of it.
 local function free_in(block)
   local section, first, last, width = block[1], block[2], block[3], block[4]
-  local free = math.max(0, tonumber(redis.call('HGET', keys.counts, section .. ':available') or 0))
+  local free = math.max(0, available(section))
   if free == 0 or not width or (first == 0 and redis.call('STRLEN', keys.map .. section) == last + 1) then return free end
   return select(2, string.gsub(marks({section, first, last - first + 1}), '%.', ''))
 end
@@ -102,7 +102,7 @@ local function best(want)
   for _, split in ipairs(want.split and {false, true} or {false}) do
     for _, block in ipairs(want.price_blocks) do
       local section, first, last, width = block[1], block[2], block[3], block[4]
-      if tonumber(redis.call('HGET', keys.counts, section .. ':available') or 0) >= n then
+      if available(section) >= n then
         if not width then return section .. '*' .. n end
         local marks = marks({section, first, last - first + 1})
         if split then

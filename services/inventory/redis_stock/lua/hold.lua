@@ -5,8 +5,10 @@
 -- KEYS[4] deadlines zset when a hold may be released
 -- KEYS[5] usage hash per holder
 -- KEYS[6] revoked zset revoked passes
--- KEYS[7] dirty set sections changed
--- KEYS[8] map prefix of the sections' maps
+-- KEYS[7] gone hash reservations that ended of late
+-- KEYS[8] gone_before hash those that ended before
+-- KEYS[9] dirty set sections changed
+-- KEYS[10] map prefix of the sections' maps
 -- ARGV[1] clock_offset_ms int moves the clock
 -- ARGV[2] due_ms int until PostgreSQL must have written it
 -- ARGV[3] others_ms int the time by the slower of the other clocks
@@ -20,7 +22,8 @@ local new_holders = 0
 
 local found = redis.call('HMGET', keys.meta, 'ready', 'epoch', 'min_pass_epoch')
 local ready, epoch, min_pass_epoch = found[1] == '1', found[2], tonumber(found[3] or 0)
-ready = ready and all_exist(keys.meta, keys.counts, keys.holds, keys.deadlines, keys.usage, keys.revoked)
+ready = ready and all_exist(keys.meta, keys.counts, keys.holds, keys.deadlines, keys.usage, keys.revoked, keys.gone,
+                            keys.gone_before)
 local now, redis_ms = others_ms, others_ms
 if ready then now, redis_ms = clock(keys.meta, clock_offset_ms) end
 local ahead_ms = redis_ms - others_ms
@@ -64,8 +67,8 @@ local function conflict(runs, ga)
   if lost then return {'not-ready'} end
   if #taken > 0 then return deny('seats-taken', table.concat(taken, ';')) end
   for _, ticket in ipairs(ga) do
-    local available = tonumber(redis.call('HGET', keys.counts, ticket[1] .. ':available') or 0)
-    if available < ticket[2] then short[#short + 1] = ticket[1] .. '*' .. math.max(0, available) end
+    local left = available(ticket[1])
+    if left < ticket[2] then short[#short + 1] = ticket[1] .. '*' .. math.max(0, left) end
   end
   if #short > 0 then return deny('sold-out', table.concat(short, ';')) end
 end
@@ -114,6 +117,7 @@ end
 
 local answers = {}
 for i = 4, #ARGV do answers[i - 3] = hold(cjson.decode(ARGV[i])) end
+write_counts()
 if new_holders > 0 then
   redis.call('HINCRBY', keys.meta, 'holding', new_holders)
   redis.call('HINCRBY', keys.meta, 'begun', new_holders)

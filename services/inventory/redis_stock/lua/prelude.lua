@@ -78,20 +78,22 @@ local function marks(run)
   return found
 end
 
+-- By how much each count changes; written at the end, once for all that a script does.
+local counted = {}
 local function count(section, from, to, n)
-  redis.call('HINCRBY', keys.counts, section .. ':' .. NAMES[from], -n)
-  redis.call('HINCRBY', keys.counts, section .. ':' .. NAMES[to], n)
+  local less, more = section .. ':' .. NAMES[from], section .. ':' .. NAMES[to]
+  counted[less] = (counted[less] or 0) - n
+  counted[more] = (counted[more] or 0) + n
   touch(section)
 end
 
-local function set_mark(section, position, mark)
-  local map = keys.map .. section
-  local old = marks({section, position, 1})
-  if NAMES[old] and old ~= mark then
-    redis.call('SETRANGE', map, position, mark)
-    count(section, old, mark, 1)
-  end
-  touch(section)
+local function write_counts()
+  for field, n in pairs(counted) do redis.call('HINCRBY', keys.counts, field, n) end
+end
+
+local function available(section)
+  local field = section .. ':available'
+  return tonumber(redis.call('HGET', keys.counts, field) or 0) + (counted[field] or 0)
 end
 
 -- Changes a selection's places from one mark to another; a seat that does not have the mark `from` stays as it is.
@@ -106,11 +108,6 @@ local function set_marks(runs, ga, from, to)
   for _, ticket in ipairs(ga) do count(ticket[1], from, to, ticket[2]) end
 end
 
-local function add_tickets(holder, n)
-  local left = redis.call('HINCRBY', keys.usage, 't:' .. holder, n)
-  if left <= 0 then redis.call('HDEL', keys.usage, 't:' .. holder) end
-end
-
 local function listed(ids_with_commas)
   local ids = {}
   for id in string.gmatch(ids_with_commas or '', '[^,]+') do ids[#ids + 1] = id end
@@ -122,27 +119,6 @@ local function live_ids(holder)
   return listed(redis.call('HGET', keys.usage, 'l:' .. holder))
 end
 
-local function add_live(holder, id)
-  local ids = live_ids(holder)
-  if #ids == 0 then redis.call('HINCRBY', keys.meta, 'holding', 1) end
-  ids[#ids + 1] = id
-  redis.call('HSET', keys.usage, 'l:' .. holder, table.concat(ids, ','))
-end
-
--- True if it was the holder's last.
-local function drop_live(holder, id)
-  local kept = {}
-  for _, other in ipairs(live_ids(holder)) do
-    if other ~= id then kept[#kept + 1] = other end
-  end
-  if #kept > 0 then
-    redis.call('HSET', keys.usage, 'l:' .. holder, table.concat(kept, ','))
-  elseif redis.call('HDEL', keys.usage, 'l:' .. holder) == 1 then
-    redis.call('HINCRBY', keys.meta, 'holding', -1)
-    return true
-  end
-end
-
 local function read_hold(id)
   local found = redis.call('HGET', keys.holds, id)
   return found and cjson.decode(found) or nil
@@ -150,10 +126,4 @@ end
 
 local function write_hold(id, hold)
   redis.call('HSET', keys.holds, id, cjson.encode(hold))
-end
-
-local function drop_hold(id, hold)
-  redis.call('HDEL', keys.holds, id)
-  redis.call('ZREM', keys.deadlines, id)
-  drop_live(hold.holder, id)
 end

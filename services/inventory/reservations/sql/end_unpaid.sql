@@ -15,4 +15,4 @@ WHERE r.event_id = locked.event_id AND r.reservation_id = locked.reservation_id 
        OR locked.reserved_until_ms + 1000 * (SELECT e.grace_s FROM inventory.event e WHERE e.event_id = :event_id)
           < least(CAST(:now_ms AS bigint),
                   CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) + CAST(:clock_offset_ms AS bigint)))
-RETURNING r.reservation_id
+RETURNING r.reservation_id, r.version

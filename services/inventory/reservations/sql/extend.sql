@@ -13,4 +13,4 @@ FROM mine
 WHERE r.event_id = mine.event_id AND r.reservation_id = mine.reservation_id AND mine.event_id = CAST(:event_id AS text)
   AND mine.status = 'pending_payment' AND NOT mine.extended
   AND mine.reserved_until_ms + 1000 * mine.grace_s >= CAST(:now_ms AS bigint)
-RETURNING r.reserved_until_ms
+RETURNING r.version, r.reserved_until_ms
