@@ -1,7 +1,7 @@
-"""The client of the stock in Redis: atomic holds, and the steps by which Redis follows PostgreSQL.
+"""The client of the stock in Redis: atomic holds, and the one way in which Redis follows PostgreSQL.
 
-Redis decides who may hold what, in one script; it can be rebuilt from PostgreSQL at any time. Methods that follow
-PostgreSQL do nothing while Redis is not ready, because a rebuild reads the same facts.
+Redis decides who may hold what, in one script; all else it is told by another, with the version that PostgreSQL has.
+It can be rebuilt at any time; while it is not ready it follows nothing, because a rebuild reads the same facts.
 """
 
 import importlib.resources

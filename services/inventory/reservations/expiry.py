@@ -24,7 +24,6 @@ END_UNPAID = statement(__package__, "end_unpaid")
 SCAN_DUE = statement(__package__, "scan_due")
 INSERT_TOMBSTONES = statement(__package__, "insert_tombstones")
 RELEASE_STOCK = statement(__package__, "release_stock")
-TOMBSTONE_VERSION = 1
 
 
 async def release_stock(
@@ -95,11 +94,12 @@ async def resolve_due(
     if rest := [reservation_id for reservation_id in due if reservation_id not in over]:
         async with db.begin() as connection:
             values = {"event_id": event_id, "ids": rest, "now_ms": now_ms}
-            tombstones = set((await connection.execute(INSERT_TOMBSTONES, values)).scalars())
+            rows = await connection.execute(INSERT_TOMBSTONES, values)
+            tombstones = {row.reservation_id: row.version for row in rows}
         HOLDS_ENDED.labels("never-written").inc(len(tombstones))
         async with db.connect() as connection:
             known = await read_reservations(connection, [(event_id, r) for r in rest if r not in tombstones])
-        over |= dict.fromkeys(tombstones, TOMBSTONE_VERSION)
+        over |= tombstones
     changes = [ended(*one) for one in over.items()] + [as_in_db(row) for row in known.values()]
     await redis_stock.follow(event_id, changes)
     return bool(over)

@@ -281,6 +281,13 @@ async def test_corrections_follow_the_database(redis: Redis) -> None:
     assert await state(redis) == after, "another stock was compared"
 
 
+async def test_a_correction_of_a_seat_that_the_map_does_not_have_closes_the_stock(redis: Redis) -> None:
+    redis_stock = await open_stock(redis)
+    await redis.set(KEYS.map + "A", "....|")
+    assert await redis_stock.follow(EVENT, places=[{"from": "?", "to": ".", "seats": "A:5"}], epoch=1) == "not-ready"
+    assert await redis.hget(KEYS.meta, "ready") == b"0", "it is rebuilt"
+
+
 async def test_what_is_left_after_a_refused_hold_lowers_what_is_available_and_never_raises_it(redis: Redis) -> None:
     redis_stock = await open_stock(redis)
     for left, available in ((20, 7), (2, 2), (5, 5), (9, 7)):

@@ -71,9 +71,9 @@ local function drop_live(holder, id)
   end
 end
 
--- Changes seats that have one of these marks.
+-- Changes seats that have one of these marks; `?` is none, and looks whether the map has them at all.
 local function set_seats(runs, from, to)
-  for mark in string.gmatch(from, '[.hsx]') do set_marks(runs, {}, mark, to) end
+  for mark in string.gmatch(from, '[.hsx?]') do set_marks(runs, {}, mark, to) end
 end
 
 -- What is remembered of a reservation that ended: its version, and `s` if it was bought.
@@ -130,10 +130,7 @@ end
 local function follow_return(r)
   local runs, ga = parse(r.returned.places)
   set_marks(runs, ga, 's', r.returned.mark)
-  for section, n in pairs(r.returned.excess) do
-    counted[section .. ':sold'] = (counted[section .. ':sold'] or 0) - n
-    touch(section)
-  end
+  for section, n in pairs(r.returned.excess) do add_count(section, 'sold', -n) end
   add_tickets(r.holder, -r.returned.n)
 end
 
@@ -169,19 +166,14 @@ local function set_places(p)
     set_seats((parse(p.seats)), p.from, p.to)
     return
   end
-  local fields = {}
   if p.map then redis.call('SET', keys.map .. p.id, p.map) end
   if p.capacity then
     local n = redis.call('HMGET', keys.counts, p.id .. ':held', p.id .. ':sold')
     local available = p.capacity - p.blocked - tonumber(n[1] or 0) - tonumber(n[2] or 0)
     p.counts = {available = math.min(available, p.left or available), blocked = p.blocked}
   end
-  for name, n in pairs(p.counts or {}) do
-    fields[#fields + 1] = p.id .. ':' .. name
-    fields[#fields + 1] = text(n)
-  end
-  if #fields > 0 then redis.call('HSET', keys.counts, unpack(fields)) end
-  for name, n in pairs(p.off or {}) do redis.call('HINCRBY', keys.counts, p.id .. ':' .. name, -n) end
+  for name, n in pairs(p.counts or {}) do redis.call('HSET', keys.counts, p.id .. ':' .. name, text(n)) end
+  for name, n in pairs(p.off or {}) do add_count(p.id, name, -n) end
   touch(p.id)
 end
 

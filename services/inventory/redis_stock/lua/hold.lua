@@ -106,8 +106,9 @@ local function hold(request)
   if denied then return denied end
   local until_ms = now + request.hold_ttl_ms
   set_marks(runs, ga, '.', 'h')
-  write_hold(request.reservation_id, {holder = request.holder, stock = request.stock_hash, body = request.body_hash,
-                                        selection = selection, ['until'] = until_ms})
+  redis.call('HSET', keys.holds, request.reservation_id,
+             cjson.encode({holder = request.holder, stock = request.stock_hash, body = request.body_hash,
+                           selection = selection, ['until'] = until_ms}))
   redis.call('ZADD', keys.deadlines, text(now + due_ms), request.reservation_id)
   if #live == 0 then new_holders = new_holders + 1 end
   live[#live + 1] = request.reservation_id

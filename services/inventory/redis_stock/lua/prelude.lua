@@ -80,11 +80,15 @@ end
 
 -- By how much each count changes; written at the end, once for all that a script does.
 local counted = {}
-local function count(section, from, to, n)
-  local less, more = section .. ':' .. NAMES[from], section .. ':' .. NAMES[to]
-  counted[less] = (counted[less] or 0) - n
-  counted[more] = (counted[more] or 0) + n
+local function add_count(section, name, n)
+  local field = section .. ':' .. name
+  counted[field] = (counted[field] or 0) + n
   touch(section)
+end
+
+local function count(section, from, to, n)
+  add_count(section, NAMES[from], -n)
+  add_count(section, NAMES[to], n)
 end
 
 local function write_counts()
@@ -122,8 +126,4 @@ end
 local function read_hold(id)
   local found = redis.call('HGET', keys.holds, id)
   return found and cjson.decode(found) or nil
-end
-
-local function write_hold(id, hold)
-  redis.call('HSET', keys.holds, id, cjson.encode(hold))
 end

@@ -6,4 +6,4 @@ FROM unnest(CAST(:ids AS text[])) AS missing (reservation_id), inventory.event e
 WHERE e.event_id = :event_id
 ORDER BY reservation_id
 ON CONFLICT DO NOTHING
-RETURNING reservation_id
+RETURNING reservation_id, version
