@@ -29,7 +29,8 @@ OPENTELEMETRY = {
 def imported_packages() -> dict[str, Path]:
     """Every package that the product imports, with a module that does."""
     found: dict[str, Path] = {}
-    for path in (path for folder in OUR_PACKAGES for path in (ROOT / folder).rglob("*.py")):
+    paths = (path for folder in OUR_PACKAGES for path in (ROOT / folder).rglob("*.py"))
+    for path in (path for path in paths if "tests" not in path.relative_to(ROOT).parts):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
+TEST = re.compile(r"`((?:tests|features)/[\w/]+\.py)::(test_\w+)`")
 ROW = re.compile(r"^\| (?!promise |---)(.+?) \| (.+) \|$", re.M)
 
 

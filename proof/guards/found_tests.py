@@ -21,7 +21,7 @@ TEST = re.compile(r"^(?:async )?def (test_\w+)\(", re.M)
 def all_tests() -> Mapping[str, tuple[str, ...]]:
     """The files of each test, by its name."""
     found: dict[str, tuple[str, ...]] = {}
-    for folder in ("tests", "proof"):
+    for folder in ("tests", "features", "proof"):
         for file in sorted((ROOT / folder).rglob("test_*.py")):
             for name in TEST.findall(file.read_text()):
                 found[name] = (*found.get(name, ()), file.relative_to(ROOT).as_posix())

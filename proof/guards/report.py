@@ -21,7 +21,7 @@ NOTHING_RUNS = {
     "NoSuchGuard",  # a test that takes the same guard out itself did not find it
     "ConnectError", "ConnectionRefusedError",  # perhaps the changed service does not start
 }  # fmt: skip
-OF_TESTS, INSTALLED = ("tests", "proof"), ".venv"
+OF_TESTS, INSTALLED = {"tests", "proof"}, ".venv"
 marks: dict[str, list[str]] = {}
 passed: list[str] = []
 red: list[str] = []
@@ -40,8 +40,8 @@ def _names(raised: BaseException) -> Iterator[str]:
 def _is_own(raised: pytest.ExceptionInfo[BaseException], root: Path) -> bool:
     """Whether a test, not the product, made the call that failed."""
     paths = [Path(str(entry.path)) for entry in raised.traceback]
-    folders = [path.relative_to(root).parts[0] for path in paths if path.is_relative_to(root)]
-    return next((folder in OF_TESTS for folder in reversed(folders) if folder != INSTALLED), False)
+    ours = [path.relative_to(root).parts for path in paths if path.is_relative_to(root)]
+    return next((bool(OF_TESTS & {*folders}) for folders in reversed(ours) if folders[0] != INSTALLED), False)
 
 
 def _without_parameters(node: str) -> str:

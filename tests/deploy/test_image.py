@@ -48,7 +48,7 @@ def test_the_image_installs_the_lock_file_and_runs_without_root_in_production() 
 def test_the_package_contains_every_file_of_the_repository(tmp_path: Path) -> None:
     """Lua scripts, SQL files, migrations and pages too."""
     for name in PACKAGES:
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "tests", "*.md"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     result = subprocess.run(
