@@ -18,8 +18,8 @@ run: $(VENV)/run.stamp ## the whole suite on http://localhost:8000, with two on-
 	@$(BIN)/python -m onsale up --demo $(ARGS)
 
 # Without papers, edge gates and HTTP clients, which need seconds each.
-FAST := tests/console tests/gateway tests/inventory tests/notifier tests/orders tests/queue tests/shared/concurrency \
-  tests/shared/runtime tests/shared/security --ignore tests/orders/delivery --ignore tests/gateway/edge
+FAST := tests/gateway tests/inventory tests/notifier tests/orders tests/queue tests/shared/concurrency \
+  tests/shared/runtime tests/shared/security features --ignore tests/orders/delivery --ignore tests/gateway/edge
 NO_ENGINES := not redis and not postgres and not journey and not browser and not proof
 fast: $(VENV)/dev.stamp ## seconds: the tests that need no engine
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "$(NO_ENGINES)" -p no:schemathesis \
@@ -36,7 +36,7 @@ proof: $(VENV)/dev.stamp ## hours: every test and drill, models, random faults, 
 
 coverage: $(VENV)/dev.stamp ## every test but the drills, and how much of the code they ran; the floor is in pyproject.toml
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q -n 3 --dist loadscope -m "" tests proof --ignore proof/drills $(ARGS) || $(BIN)/coverage run tests/support/runs/rerun_failed.py
+	@$(BIN)/coverage run -m pytest -q -n 3 --dist loadscope -m "" tests features proof --ignore proof/drills $(ARGS) || $(BIN)/coverage run tests/support/runs/rerun_failed.py
 	@$(BIN)/coverage combine -q
 	@$(BIN)/coverage report
 
@@ -83,7 +83,7 @@ sbom: $(VENV)/dev.stamp ## sbom.json (CycloneDX) and docs/reference/licences.md,
 deploy-config: $(VENV)/run.stamp ## files for nginx, HAProxy, Prometheus and Alertmanager, from the code
 	@$(BIN)/python -m onsale deploy-config
 
-pages: $(CLIENTS) ## services/{gateway,console}/pages/dist from web/ (needs node; users do not)
+pages: $(CLIENTS) ## pages/dist of the gateway and of the console, from web/ (needs node; users do not)
 	@cd web && npm ci --silent --ignore-scripts && npx tsc --noEmit && node build.mjs
 
 pages-check: $(VENV)/dev.stamp ## the committed pages match their manifest and, where node is, what web/ makes

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-m", "", "--timeout", "14400")
 ENGINES = ("services/queue/", "services/inventory/", "services/orders/", "shared/")
-SUITE = ("services/", "shared/", "onsale/local/", "onsale/server/")
+SUITE = ("services/", "features/", "shared/", "onsale/local/", "onsale/server/")
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,18 @@ class Piece:
 
 
 PIECES = {
-    "types": Piece(("services/", "shared/", "onsale/", "tests/", "proof/", "bench/", "tools/"),
+    "types": Piece(("services/", "features/", "shared/", "onsale/", "tests/", "proof/", "bench/", "tools/"),
                    ("make", "types", "TYPED=tests proof bench tools")),
     "plans": Piece((*ENGINES, "proof/plans/"), (*PYTEST, "proof/plans")),
     "drills": Piece((*SUITE, "deploy/", "proof/drills/"), ("make", "drills")),
-    "browser": Piece(("web/", "services/gateway/", "services/console/", "shared/words/", "tests/browser/",
+    "browser": Piece(("web/", "services/gateway/", "features/console/", "shared/words/", "tests/browser/",
                       "proof/browser/"),
                      (*PYTEST, "proof/browser")),
     "journeys": Piece((*SUITE, "onsale/", "docs/start/", "docs/use/client-libraries.md", "docs/use/webhooks.md",
                        "proof/journeys/"), (*PYTEST, "proof/journeys")),
     "variations": Piece((*SUITE, "deploy/", "onsale/", "bench/", "proof/"),
-                        (*PYTEST[:4], "-m", "proof", "--timeout", "14400", "tests", "proof/models", "proof/swarm",
-                         "proof/bad_input")),
+                        (*PYTEST[:4], "-m", "proof", "--timeout", "14400", "tests", "features", "proof/models",
+                         "proof/swarm", "proof/bad_input")),
     "installing": Piece(("deploy/", "docs/", "onsale/", "tools/", "Makefile", "pyproject.toml", "proof/deploy/",
                          "proof/onsale/"), (*PYTEST, "proof/deploy", "proof/onsale")),
     "benchmarks": Piece((*ENGINES, "bench/", "proof/bench/"), (*PYTEST, "proof/bench")),
@@ -47,12 +47,12 @@ PIECES = {
                        (("ONSALE_EXAMPLES", "2000"),)),
     "clicks": Piece(("web/", "services/gateway/"), (*PYTEST, "proof/browser/buying/test_random_actions.py"),
                     (("ONSALE_CLICKING_S", "3600"),)),
-    "guards": Piece(("services/", "shared/", "onsale/", "web/", "tests/", "proof/guards/"),
+    "guards": Piece(("services/", "features/", "shared/", "onsale/", "web/", "tests/", "proof/guards/"),
                     (sys.executable, "-m", "proof.guards"), narrows=True),
     "models": Piece((*ENGINES, "proof/models/")),
     "swarm": Piece((*SUITE, "proof/swarm/")),
-    "upgrades": Piece(("services/queue/", "services/inventory/", "services/orders/", "services/console/tables.py",
-                       "services/console/migrations/", "shared/postgres/", "shared/contracts/", "proof/upgrades/")),
+    "upgrades": Piece(("services/queue/", "services/inventory/", "services/orders/", "features/console/tables.py",
+                       "features/console/migrations/", "shared/postgres/", "shared/contracts/", "proof/upgrades/")),
     "bad_input": Piece((*SUITE, "onsale/event_files.py", "proof/bad_input/")),
     "load": Piece((*SUITE, "proof/load/")),
 }  # fmt: skip

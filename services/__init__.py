@@ -1,1 +1,1 @@
-"""The six services. This file makes `services.queue` a package of ours that never shadows the standard `queue`."""
+"""The services that sell. This makes `services.queue` a package of ours that never shadows the standard `queue`."""

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import Any, NamedTuple
 
-from shared.routes import Service
+from shared.routes import SALE_SERVICES, SERVICES, Service
 
 OWN = "features"
 GROUP = "onsale.features"
@@ -32,7 +32,9 @@ class CliCommand(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """One feature. `parts` has by service what it adds there, as `module:name` of a `shared.web.parts.Part`.
+    """One feature. `parts` has by service what it adds there, as `module:name` of a `shared.web.parts.Part`; `services`
+    the package of each service that it brings, which has the modules that a service has: `app`, `settings`, `metrics`
+    and, with tables, `tables`, `columns.yaml` and `migrations`.
 
     `name` is how operators switch it off, `what` a line for them.
     """
@@ -40,6 +42,7 @@ class Feature:
     name: str
     what: str
     parts: Mapping[Service, str] = field(default_factory=dict)
+    services: Mapping[Service, str] = field(default_factory=dict)
     commands: Sequence[CliCommand] = ()
 
 
@@ -51,6 +54,18 @@ def installed() -> tuple[Feature, ...]:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"two installed features have the same name: {', '.join(twice)}")
     return tuple(found)
+
+
+def services() -> tuple[Service, ...]:
+    """The installed services in the order of their table: those that sell, and those that features bring."""
+    brought = {service for feature in installed() for service in feature.services}
+    return tuple(service for service in SERVICES if service in SALE_SERVICES or service in brought)
+
+
+def package_of(service: str) -> str:
+    """The package of an installed service."""
+    brought = (package for feature in installed() for name, package in feature.services.items() if name == service)
+    return next(brought, f"services.{service}")
 
 
 def load(where: str) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 from services.orders.tuning import DEFAULTS as ORDERS
+from shared.features import package_of
 from shared.postgres.settings import WAITS
 from shared.process.settings import ServiceSettings
 from shared.routes import SERVICES
@@ -29,7 +30,7 @@ def defaults() -> dict[str, set[float]]:
     for service in SERVICES:
         for name, default in tuning_defaults(service):
             values.setdefault(name, set()).add(default)
-        members = vars(importlib.import_module(f"services.{service}.settings")).values()
+        members = vars(importlib.import_module(f"{package_of(service)}.settings")).values()
         for kind in (each for each in members if isinstance(each, type) and issubclass(each, ServiceSettings)):
             for name, field in kind.model_fields.items():
                 if isinstance(field.default, int | float):
@@ -39,8 +40,8 @@ def defaults() -> dict[str, set[float]]:
 
 def tuning_defaults(service: str) -> Iterator[tuple[str, float]]:
     """The times and sizes of this service that are no settings."""
-    if importlib.util.find_spec(f"services.{service}.tuning"):
-        tuning = importlib.import_module(f"services.{service}.tuning").Tuning
+    if importlib.util.find_spec(f"{package_of(service)}.tuning"):
+        tuning = importlib.import_module(f"{package_of(service)}.tuning").Tuning
         for field in fields(tuning):
             if isinstance(field.default, int | float):
                 yield field.name, float(field.default)

@@ -10,6 +10,7 @@ from pathlib import Path
 from sqlalchemy import Table
 
 from proof.plans.statements import statements
+from shared.features import package_of
 from shared.routes import SERVICES_WITH_TABLES
 
 ROOT = Path(__file__).parents[1]
@@ -51,11 +52,11 @@ def tables() -> list[Table]:
     """The tables of all services."""
     found: list[Table] = []
     for service in SERVICES_WITH_TABLES:
-        package = importlib.import_module(f"services.{service}")
-        for module in pkgutil.walk_packages(package.__path__, f"services.{service}."):
+        package = importlib.import_module(package_of(service))
+        for module in pkgutil.walk_packages(package.__path__, f"{package_of(service)}."):
             if module.name.endswith(".tables"):
                 importlib.import_module(module.name)
-        found += importlib.import_module(f"services.{service}.tables").metadata.tables.values()
+        found += importlib.import_module(f"{package_of(service)}.tables").metadata.tables.values()
     return found
 
 

@@ -26,6 +26,7 @@ async def test_a_copy_without_features_sells_and_refunds(tmp_path: Path) -> None
     with running_suite(PYTHONPATH=str(tmp_path)) as suite:
         event_id = await suite.open_event()
         async with suite.browser() as browser, suite.operator() as operator:
+            assert (await browser.get("/console/")).status_code == 404
             fan = await fan_of(browser, event_id).come_in()
             order = await fan.order(await fan.hold({"seats": ["A-1-1", "A-1-2"]}))
             assert (await fan.settled(order))["status"] == "confirmed"
@@ -54,3 +55,4 @@ async def test_a_copy_without_features_sells_and_refunds(tmp_path: Path) -> None
 
             await wait_until(sells_again, timeout_s=20)
         assert await suite.audit(event_id) == []
+        assert "/console/" not in suite.log_text()

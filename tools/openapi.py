@@ -1,4 +1,4 @@
-"""Joins the OpenAPI documents of the six services into two: one for fans and shops, one for operators.
+"""Joins the OpenAPI documents of the services into two: one for fans and shops, one for operators.
 
 `make api-documents` writes them to where the gateway serves them; a test fails when they differ from the code.
 """
@@ -7,7 +7,7 @@ import importlib
 from typing import Any, Literal
 
 from shared import VERSION
-from shared.routes import SERVICES
+from shared.features import package_of, services
 from shared.web.api_document import PROBLEM, SECURITY_SCHEMES
 from tools.clients.schemas import REF, reachable
 
@@ -22,8 +22,8 @@ TITLES: dict[Readers, str] = {
 def documents() -> dict[Readers, dict[str, Any]]:
     """The two documents, by the name of their readers."""
     made = {readers: _empty(title) for readers, title in TITLES.items()}
-    for service in SERVICES:
-        document = importlib.import_module(f"services.{service}.app").create_app().openapi()
+    for service in services():
+        document = importlib.import_module(f"{package_of(service)}.app").create_app().openapi()
         for path, item in document["paths"].items():
             if path not in PROBES:
                 readers: Readers = "operators" if path.startswith(("/admin", "/console")) else "fans"

@@ -8,21 +8,27 @@ import inspect
 from typing import Any
 
 from shared.errors.problems import Problem, known
+from shared.features import package_of, services
 from shared.routes import SERVICES
 
 
 def catalogue() -> list[dict[str, Any]]:
     """Each problem by slug: title, status, the rest of its docstring, and its service (none for those of all)."""
-    for service in SERVICES:
-        importlib.import_module(f"services.{service}.app")
+    for service in services():
+        importlib.import_module(f"{package_of(service)}.app")
     ours = [problem for problem in known() if problem.__module__.startswith(("services.", "shared.", "features."))]
     return [_entry(problem) for problem in sorted(ours, key=lambda problem: problem.slug)]
 
 
 def _entry(problem: type[Problem]) -> dict[str, Any]:
     _, _, more = inspect.cleandoc(problem.__doc__ or "").partition("\n")
-    package = problem.__module__.split(".")
     return {
         "slug": problem.slug, "title": problem.title(), "status": problem.status, "more": " ".join(more.split()),
-        "retry_after_s": problem.retry_after_default_s, "service": package[1] if package[0] == "services" else None,
+        "retry_after_s": problem.retry_after_default_s, "service": _service_of(problem.__module__),
     }  # fmt: skip
+
+
+def _service_of(module: str) -> str | None:
+    """The service that answers with a problem of this module: its own, or that of a feature's part of it."""
+    own = (service for service in services() if module.startswith(f"{package_of(service)}."))
+    return next(own, next((part for part in module.split(".")[2:3] if part in SERVICES), None))

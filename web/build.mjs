@@ -1,5 +1,5 @@
-// Builds the pages: the fans' into services/gateway/pages/dist, the operator's console into services/console/pages/dist,
-// or both below the folder given as the first argument. Names carry a hash of the content, and a manifest has the digests
+// Builds the pages: the fans' into services/gateway/pages/dist, the operators' into features/console/pages/dist, or
+// both below the folder given as the first argument. Names carry a hash of the content, and a manifest has the digests
 // that documents name. The same sources make the same bytes.
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -26,7 +26,7 @@ const STYLES = ["fans/styles.css", "fans/branded.css", "fans/plain.css", "fans/c
 const ICONS = ["fans/icon.svg", "fans/icon-192.png", "fans/icon-512.png"];
 const PAGES = ["event", "catalogue", "order", "orders"];
 const BELOW = process.argv[2] && path.resolve(process.argv[2]);
-const outOf = (part, service) => (BELOW ? path.join(BELOW, part) : path.join(HERE, `../services/${service}/pages/dist`));
+const outOf = (part, folder) => (BELOW ? path.join(BELOW, part) : path.join(HERE, `../${folder}/pages/dist`));
 const sha384 = (bytes) => `sha384-${createHash("sha384").update(bytes).digest("base64")}`;
 
 const fromThePage = {
@@ -37,8 +37,8 @@ const fromThePage = {
   },
 };
 
-await fans(outOf("fans", "gateway"));
-await operators(outOf("console", "console"));
+await fans(outOf("fans", "services/gateway"));
+await operators(outOf("console", "features/console"));
 
 // Each page is one script a language, so that it takes one request; what few need is loaded when they need it.
 async function fans(out) {

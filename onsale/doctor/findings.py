@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shared.contracts.admin.checks import Check, ServiceChecks
-from shared.routes import SERVICES
+from shared.features import services
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +16,8 @@ class Finding:
 
     @property
     def where(self) -> str:
-        """`all services` rather than six names."""
-        return "all services" if self.found_by == SERVICES else ", ".join(self.found_by)
+        """`all services` rather than their names."""
+        return "all services" if self.found_by == services() else ", ".join(self.found_by)
 
 
 def merged(reports: Iterable[ServiceChecks]) -> list[Finding]:

@@ -7,14 +7,15 @@ from onsale.doctor.findings import Finding, merged
 from onsale.errors import OperatorError
 from shared import VERSION
 from shared.contracts.admin.checks import READ_CHECKS, ServiceChecks, broken, ok, suspicious
-from shared.routes import SALE_SERVICES, SERVICES, Service
+from shared.features import services
+from shared.routes import SALE_SERVICES, Service
 
 
 async def check_services(admin: AdminClient) -> list[Finding]:
     """What one process of each service finds; behind a balancer another one may answer next time."""
-    answers = await asyncio.gather(*(_ask(admin, service) for service in SERVICES))
+    answers = await asyncio.gather(*(_ask(admin, service) for service in services()))
     reports = [answer for answer in answers if isinstance(answer, ServiceChecks)]
-    silent = {s: answer for s, answer in zip(SERVICES, answers, strict=True) if isinstance(answer, OperatorError)}
+    silent = {s: answer for s, answer in zip(services(), answers, strict=True) if isinstance(answer, OperatorError)}
     return [*_silent(silent), *_versions(reports), *merged(reports)]
 
 
@@ -27,9 +28,9 @@ async def _ask(admin: AdminClient, service: Service) -> ServiceChecks | Operator
 
 def _silent(failures: dict[Service, OperatorError]) -> list[Finding]:
     """One line a silent service; if none answers, one line: it is the address, the key or the whole suite."""
-    if len(failures) == len(SERVICES):
+    if len(failures) == len(services()):
         advice = "Is it running, does this machine reach it (--url), and is the admin key right?"
-        return [Finding(broken("Suite", f"no service answers: {failures[SERVICES[0]]}", advice), SERVICES)]
+        return [Finding(broken("Suite", f"no service answers: {failures[services()[0]]}", advice), services())]
     return [
         Finding(
             (broken if service in SALE_SERVICES else suspicious)(  # a sale needs no console

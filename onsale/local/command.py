@@ -87,10 +87,12 @@ def _print_addresses(suite: "Suite") -> None:
         table.add_row("", f"{suite.url}/e/{event.event_id}  [dim]{event.name}[/]")
     if not suite.events:
         table.add_row("", "[dim]to open a sale: --demo, --event FILE, or onsale events apply FILE[/]")
-    table.add_row("Console", f"{suite.url}/console/")
+    if suite.console_link:
+        table.add_row("Console", f"{suite.url}/console/")
     table.add_row("Admin API", f"{suite.url}/admin/…")
     table.add_row("Admin key", f"{suite.data_dir / ADMIN_KEY_FILE}")
     table.add_row("OpenAPI", f"{suite.url}/openapi/fans.json  {suite.url}/openapi/operators.json")
     table.add_row("Databases", f"{suite.data_dir / 'engines.json'}")
     out.print(Panel(table, title="[green]Onsale is running[/]", subtitle="Ctrl-C stops it", expand=False))
-    out.print(f"The console, signed in, once:\n{suite.console_link}", soft_wrap=True)  # a panel would cut it
+    if suite.console_link:
+        out.print(f"The console, signed in, once:\n{suite.console_link}", soft_wrap=True)  # a panel would cut it

@@ -30,7 +30,7 @@ class Suite:
     restarted: list[RestartedChild] = field(default_factory=list)
     scraped: dict[str, str] = field(default_factory=dict)  # internal address of each process, for Prometheus
     own_ports: dict[str, int] = field(default_factory=dict)  # at which each process alone answers, if there are several
-    console_link: str = ""  # works once
+    console_link: str = ""  # works once; without a console there is none
 
     @property
     def url(self) -> str:

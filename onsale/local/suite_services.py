@@ -18,8 +18,9 @@ from onsale.local.ports import HOST as LOOPBACK
 from onsale.local.ports import StartupDeadline, free_ports
 from onsale.local.process import Child, RestartedChild, require_running
 from onsale.local.suite import Suite
+from shared.features import services
 from shared.postgres.settings import POOL_MAX
-from shared.routes import SERVICES, Service
+from shared.routes import Service
 
 if TYPE_CHECKING:
     from shared.contracts.event_file import EventFile
@@ -62,7 +63,7 @@ async def start_services(suite: Suite, stack: AsyncExitStack, environment: Mappi
 def process_environment(suite: Suite, environment: Mapping[str, str]) -> dict[str, str]:
     """Settings of the services of one process: those of all, the addresses of its own parts, and its share."""
     settings = dict(environment)
-    for service, port in zip(SERVICES, free_ports(len(SERVICES)), strict=True):
+    for service, port in zip(services(), free_ports(len(services())), strict=True):
         settings[f"{service.upper()}_INTERNAL_PORT"] = str(port)
         settings[f"ONSALE_{service.upper()}_URL"] = f"http://{LOOPBACK}:{port}"
     if suite.processes > 1:
@@ -146,6 +147,12 @@ async def apply(suite: Suite) -> None:
                 await admin.set_room_state(event.event_id, "open", {"reason": "onsale up"})
         knowing = {name: partial(_knows, client, port, suite.events) for name, port in suite.own_ports.items()}
         await _wait_for_processes(suite, [], knowing)
+
+
+async def runs(suite: Suite, service: Service) -> bool:
+    """Whether the suite has this service: one that sells, or that of a feature that is installed and on."""
+    async with httpx.AsyncClient(trust_env=False, verify=False) as client:  # noqa: S501 - plain HTTP on this machine
+        return (await client.get(f"http://{LOOPBACK}:{suite.port}/{service}/livez")).is_success
 
 
 async def _knows(client: httpx.AsyncClient, port: int, events: "Sequence[EventFile]") -> bool:

@@ -1,4 +1,4 @@
-"""`onsale up`: runs the whole suite on one machine and one port: databases, payment sandbox, six services.
+"""`onsale up`: runs the whole suite on one machine and one port: databases, payment sandbox, services.
 
 Everything started here ends with it, in order; supervisors guarantee that even when this process is killed.
 """
@@ -25,8 +25,8 @@ from onsale.local.ports import start_on_free_port
 from onsale.local.process import Child, require_running
 from onsale.local.suite import Suite
 from onsale.server.listener import Listener
+from shared.features import package_of, services
 from shared.process.secrets_dir import postgres_urls
-from shared.routes import SERVICES
 
 T = TypeVar("T")
 REQUEST_TIMEOUT_S = 5.0
@@ -100,10 +100,11 @@ async def up(suite: Suite) -> AsyncIterator[None]:
         await suite_services.start_services(suite, stack, environment)
         suite.report("Applying event files …")
         await suite_services.apply(suite)
+        if await suite_services.runs(suite, "console"):
+            suite.console_link = f"{suite.url}/console/#link={environment['CONSOLE_LINK_SECRET']}"
+            atomic_write(suite.data_dir / CONSOLE_LINK_FILE, suite.console_link + "\n")
         stack.callback(started.unlink, missing_ok=True)
         started.touch()
-        suite.console_link = f"{suite.url}/console/#link={environment['CONSOLE_LINK_SECRET']}"
-        atomic_write(suite.data_dir / CONSOLE_LINK_FILE, suite.console_link + "\n")
         yield
 
 
@@ -131,7 +132,7 @@ def _load(suite: Suite) -> None:
     """Imports what `up` goes on with: the services, if they run in this process."""
     import_module("onsale.local.suite_services")
     if suite.processes == 1:
-        for module in ("onsale.server.suite_process", *(f"services.{service}.app" for service in SERVICES)):
+        for module in ("onsale.server.suite_process", *(f"{package_of(name)}.app" for name in services())):
             import_module(module)
 
 

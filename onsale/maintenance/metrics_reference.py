@@ -10,6 +10,7 @@ from rich.table import Table
 
 from onsale.cli.context import out
 from shared.alarms import ALARMS
+from shared.features import package_of, services
 from shared.routes import SERVICES
 from shared.runtime.metrics import LABEL_VALUES
 
@@ -28,9 +29,9 @@ class MetricEntry:
 
 
 def catalogue() -> list[MetricEntry]:
-    """Every metric of the six services, by name."""
-    for service in SERVICES:
-        importlib.import_module(f"services.{service}.app")
+    """Every metric of the installed services, by name."""
+    for service in services():
+        importlib.import_module(f"{package_of(service)}.app")
     return sorted(_entries(), key=lambda entry: entry.name)
 
 

@@ -12,12 +12,10 @@ from typing import NamedTuple
 from onsale.atomic_file import atomic_write
 from onsale.errors import OperatorError
 from onsale.local import key_file
-from shared.routes import SERVICES_WITH_TABLES, Service
+from shared.routes import SERVICES, SERVICES_WITH_TABLES, Service
 from shared.security.key_rotation import Purpose
 
-OWN_PREFIXES = {
-    service: f"{service}_" for service in ("gateway", "queue", "inventory", "orders", "notifier", "console")
-}
+OWN_PREFIXES = {service: f"{service}_" for service in SERVICES}
 FOR_USERS = ("onsale_holder_keys", "onsale_user_jwt_secret")
 DATABASE_FILES = ("postgres_superuser_password", "postgres_roles.sql", "valkey_auth.conf")
 ADMIN_KEYS, POSTGRES_URL = "onsale_admin_keys", "onsale_postgres_url"

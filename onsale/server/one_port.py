@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from shared.concurrency.coalescing import CachedReads
 from shared.errors import problems
 from shared.errors.problems import Problem
-from shared.routes import SERVICES, Service, route
+from shared.routes import SERVICES, route
 from shared.security.auth import AdminKeys
 from shared.security.tokens import bearer, header_fields
 from shared.web.answers import JSON, Answer, document, problem_answer
@@ -38,7 +38,7 @@ class OnePort:
     """
 
     def __init__(
-        self, services: Mapping[Service, ServiceListener], admin_keys: AdminKeys, *, started: Callable[[], list[str]],
+        self, services: Mapping[str, ServiceListener], admin_keys: AdminKeys, *, started: Callable[[], list[str]],
         metrics: Callable[[], Awaitable[bytes]],
     ) -> None:  # fmt: skip
         self._services, self._admin_keys = services, admin_keys
@@ -53,15 +53,15 @@ class OnePort:
         """As the listener of the service that answers."""
         path: str = scope["path"]
         first, _, rest = path[1:].partition("/")
-        path_in_service = f"/{rest}" if first in SERVICES else path
+        path_in_service = f"/{rest}" if first in self._services else path
         if path_in_service in GUARDED and not self._is_operator(scope):
             return document(problems.NotFound())
-        if first in SERVICES and path_in_service == "/metrics":
+        if first in self._services and path_in_service == "/metrics":
             return self._all_metrics
-        if first in SERVICES and path_in_service in OPERATIONS | GUARDED:
+        if first in self._services and path_in_service in OPERATIONS | GUARDED:
             scope["root_path"] = f"/{first}"  # the framework strips it from the path
             return self._services[first].begin(scope, receive)
-        if (row := route(path)) is not None:
+        if (row := route(path)) is not None and row.service in self._services:
             return self._services[row.service].begin(scope, receive)
         if path == "/livez":
             return Answer(200, orjson.dumps({"live": True}), (JSON,))
@@ -85,7 +85,8 @@ class OnePort:
         if waiting_for:
             answer = document(problems.Unavailable(f"Not ready: {', '.join(waiting_for)}.", failing=waiting_for))
         else:
-            answer = Answer(200, orjson.dumps({"ready": True, "services": list(SERVICES)}), (JSON,))
+            services = [name for name in SERVICES if name in self._services]
+            answer = Answer(200, orjson.dumps({"ready": True, "services": services}), (JSON,))
         await answer(scope, receive, send)
 
     async def _not_ready(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Runs services in this process: any of the six, each with its public and its internal API, in one event loop.
+"""Runs services in this process: each with its public and its internal API, in one event loop.
 
 Services start in the order of their dependencies and stop in reverse: readiness turns false, load balancers get time to
 see it while everything still answers, streams are closed, listeners close, and each service answers the others until it
@@ -9,7 +9,7 @@ import asyncio
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, closing
 from email.utils import formatdate
 from functools import partial
@@ -27,6 +27,7 @@ from onsale.server.loop_health import measured_pauses
 from onsale.server.request_limits import IncompleteRequests
 from onsale.server.uvicorn_protocol import CLOSES, SingleWriteProtocol
 from shared.contracts.fields import refusal
+from shared.features import installed, package_of
 from shared.routes import Service
 from shared.rpc import answered_here
 from shared.runtime.logging import get_logger
@@ -108,13 +109,20 @@ async def _end(state: ServerState, grace_s: float) -> None:
 
 
 def create(names: Sequence[Service]) -> dict[Service, FastAPI]:
-    """The services' apps in their start order, configured by the environment. Raises `OperatorError`."""
-    return {name: _create(name) for name in START_ORDER if name in names}
+    """The services' apps in their start order, configured by the environment, without those of features that are
+    switched off. Raises `OperatorError`.
+    """
+    apps = {name: _create(name) for name in START_ORDER if name in names}
+    return {name: app for name, app in apps.items() if not _is_off(name, app.state.settings.features_off)}
+
+
+def _is_off(name: Service, off: Collection[str]) -> bool:
+    return any(name in feature.services for feature in installed() if feature.name in off)
 
 
 def _create(name: Service) -> FastAPI:
     try:
-        app: FastAPI = import_module(f"services.{name}.app").create_app()
+        app: FastAPI = import_module(f"{package_of(name)}.app").create_app()
     except ValidationError as invalid:
         found = [
             (".".join(map(str, e["loc"])), refusal(e).removesuffix("."))

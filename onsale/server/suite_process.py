@@ -25,7 +25,8 @@ from onsale.server import serve
 from onsale.server.listener import Listener
 from onsale.server.merged_metrics import merged
 from onsale.server.one_port import OnePort
-from shared.routes import SERVICES, Service
+from shared.features import services
+from shared.routes import Service
 from shared.runtime import tracing
 from shared.runtime.descriptors import raise_descriptor_limit
 from shared.runtime.logging import write_json_lines
@@ -80,7 +81,7 @@ def metrics_of(data_dir: Path) -> Callable[[], Awaitable[bytes]]:
 
 def running(port: Port) -> AbstractAsyncContextManager[None]:
     """All services, served inside this context, with the settings that the environment has now."""
-    apps = serve.create(SERVICES)
+    apps = serve.create(services())
     tracing.start_from_environment(processes=apps["queue"].state.settings.processes)
     return serve.running(apps, listeners(port, apps), serve.internal_listeners(apps))
 

@@ -2,7 +2,7 @@
 
 from proof.guards.guard import Guard
 
-CONSOLE = "services/console"
+CONSOLE = "features/console"
 APPROVALS = f"{CONSOLE}/approvals.py"
 GUARDS = (
     Guard(
@@ -73,22 +73,22 @@ GUARDS = (
     ),
     Guard(
         "A rehearsal moves no real money",
-        f"{CONSOLE}/rehearsal/rehearsals.py", "        if offered != {SANDBOX}:", "        if False:",
+        f"{CONSOLE}/rehearsals.py", "        if offered != {SANDBOX}:", "        if False:",
         "test_it_is_refused_if_money_could_be_real",
     ),
     Guard(
         "One rehearsal runs at a time",
-        f"{CONSOLE}/rehearsal/rehearsals.py", "        if not await self._records.mark(event_id, self._process):", "        if await self._records.mark(event_id, self._process) is None:",
+        f"{CONSOLE}/rehearsals.py", "        if not await self._records.mark(event_id, self._process):", "        if await self._records.mark(event_id, self._process) is None:",
         "test_one_runs_at_a_time_whichever_console_is_asked",
     ),
     Guard(
         "A rehearsal ends in time",
-        f"{CONSOLE}/rehearsal/rehearsals.py", "elif asyncio.get_running_loop().time() > ends_s:", "elif False:",
+        f"{CONSOLE}/rehearsals.py", "elif asyncio.get_running_loop().time() > ends_s:", "elif False:",
         "test_one_that_takes_too_long_is_stopped",
     ),
     Guard(
         "An operator's authority stands in no list of processes",
-        f"{CONSOLE}/rehearsal/process.py", 'env=environment | {"ONSALE_ADMIN_KEY": authority}', 'env=dict(os.environ) | {"ONSALE_ADMIN_KEY": authority}',
+        f"{CONSOLE}/rehearsals.py", 'env=environment | {"ONSALE_ADMIN_KEY": authority}', 'env=dict(os.environ) | {"ONSALE_ADMIN_KEY": authority}',
         "test_the_operators_authority_is_in_the_environment_alone_and_ends",
     ),
     Guard(

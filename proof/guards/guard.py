@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-AREAS = ("gateway", "queue", "inventory", "orders", "notifier", "console", "shared", "onsale", "features", "web")
+AREAS = ("gateway", "queue", "inventory", "orders", "notifier", "shared", "onsale", "features", "web")
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,13 @@ SERVER_GUARDS = (
         "test_the_suite_is_ready_when_its_services_are_and_it_has_started",
     ),
     Guard(
+        "A service whose feature is switched off is not started",
+        "onsale/server/serve.py",
+        "if not _is_off(name, app.state.settings.features_off)}",
+        "if app}",
+        "test_the_service_of_a_feature_that_is_switched_off_is_left_out",
+    ),
+    Guard(
         "Metrics of two processes are told apart",
         "onsale/server/merged_metrics.py",
         """return f'{name}{{process="{process}",{labels}'""",

@@ -7,8 +7,8 @@ from contextlib import aclosing
 
 import pytest
 
+from features.console.cli.watch import watched
 from onsale.local.engines import Engines
-from onsale.watch.stream import watched
 from proof.drills.parts import SuiteOfParts, running_parts
 from shared.contracts.admin.console import Part
 from tests.support.running.fans import fan_of

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from services.queue.line.invariants import DB_CHECKS
+from shared.features import package_of
 
 ROOT = Path(__file__).parents[2]
 TABLES = re.compile(r"(^|_)tables$")
@@ -20,7 +21,7 @@ CHECKS = {"queue": DB_CHECKS}
 def statements(service: str) -> dict[str, str]:
     """By name: `sql/<verb>`, `<module>.<CONSTANT>` or `<module>.<function>`, `audit <invariant>`."""
     found: dict[str, str] = {}
-    for folder in (ROOT / "services" / service, *sorted((ROOT / "features").glob(f"*/{service}"))):
+    for folder in (ROOT.joinpath(*package_of(service).split(".")), *sorted((ROOT / "features").glob(f"*/{service}"))):
         found |= {f"sql/{file.stem}": file.read_text() for file in sorted(folder.rglob("sql/*.sql"))}
         for file in sorted(folder.rglob("*.py")):
             if "migrations" not in file.parts and not TABLES.search(file.stem):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shared.errors.database import WrongDatabase
+from shared.features import package_of
 from shared.runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class SchemaTooOld(WrongDatabase):
 
 def migrations_folder(service: str) -> Path:
     """The folder of the service's migrations."""
-    package = importlib.util.find_spec(f"services.{service}")
+    package = importlib.util.find_spec(package_of(service))
     assert package is not None
     assert package.submodule_search_locations
     return Path(package.submodule_search_locations[0]) / "migrations"

@@ -14,6 +14,7 @@ from pathlib import Path
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from shared.errors.database import WrongDatabase
+from shared.features import services
 from shared.routes import SERVICES_WITH_TABLES
 
 FOLDER_VARIABLE = "ONSALE_SECRETS_DIR"
@@ -56,13 +57,13 @@ class WithFiles(EnvSettingsSource):
 
 
 def postgres_urls(environ: Mapping[str, str], default: str | None = None) -> dict[str, str]:
-    """The PostgreSQL URL of each service: `<SERVICE>_POSTGRES_URL`, else `default`, else `ONSALE_POSTGRES_URL`.
+    """The PostgreSQL URL of each installed service: `<SERVICE>_POSTGRES_URL`, `default`, or `ONSALE_POSTGRES_URL`.
 
     Raises `WrongDatabase` if a service has none, or `BadSecrets`.
     """
     known = with_files(environ)
     urls: dict[str, str] = {}
-    for service in SERVICES_WITH_TABLES:
+    for service in (name for name in SERVICES_WITH_TABLES if name in services()):
         own = f"{service.upper()}_POSTGRES_URL"
         if not (url := known.get(own) or default or known.get("ONSALE_POSTGRES_URL")):
             raise WrongDatabase(

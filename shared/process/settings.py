@@ -39,7 +39,7 @@ def _valid_redis_url(value: str) -> str:
 
 
 class ServiceSettings(PostgresSettings, UserSettings):
-    """The settings common to all six services. `unread_keys` are those that a service does not read, and so need not be
+    """The settings common to all services. `unread_keys` are those that a service does not read, and so need not be
     given.
     """
 

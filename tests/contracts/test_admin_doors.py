@@ -8,6 +8,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from shared.features import package_of
 from shared.process.settings import ServiceSettings
 from shared.routes import SERVICES
 from shared.security.auth import AdminKeys
@@ -22,8 +23,8 @@ SIGN_IN = "/admin/console/session"
 @cache
 def app_of(name: str) -> FastAPI:
     """The service, connected to nothing: who calls is found out before anything is asked."""
-    settings: type[ServiceSettings] = importlib.import_module(f"services.{name}.settings").Settings
-    app: FastAPI = importlib.import_module(f"services.{name}.app").create_app(
+    settings: type[ServiceSettings] = importlib.import_module(f"{package_of(name)}.settings").Settings
+    app: FastAPI = importlib.import_module(f"{package_of(name)}.app").create_app(
         settings(admin_keys=AdminKeys(f"office:admin:{KEY}"))
     )
     app.state.deps = None

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shared.contracts.fields import WANTED
+from shared.features import package_of
 from shared.routes import SERVICES
 
 
@@ -24,5 +25,5 @@ def patterns(node: Any) -> Iterator[str]:
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_documented_pattern_has_words(service: str) -> None:
     """A new pattern needs words in `WANTED`."""
-    documents = importlib.import_module(f"services.{service}.app").create_app().openapi()
+    documents = importlib.import_module(f"{package_of(service)}.app").create_app().openapi()
     assert set(patterns(documents)) <= WANTED.keys()

@@ -13,6 +13,7 @@ from onsale.cli import app as cli
 from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API
 from onsale.maintenance import new_secrets
 from onsale.sandbox.__main__ import _parser
+from shared.features import package_of
 from shared.routes import SERVICES
 from tests.deploy.helm import objects
 from tests.deploy.manifests import VALUES, Container, compose, compose_containers, kubernetes_containers
@@ -32,7 +33,7 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings_class(service: str) -> type:
-    module = importlib.import_module(f"services.{service}.settings")
+    module = importlib.import_module(f"{package_of(service)}.settings")
     return next(c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__)
 
 
@@ -96,7 +97,7 @@ def test_a_service_starts_with_its_production_settings(
         )
     monkeypatch.setenv("ORDERS_STRIPE_SECRET_KEY", "sk_test_1")
     monkeypatch.setenv("ORDERS_STRIPE_WEBHOOK_SECRETS", "whsec_1")
-    app = importlib.import_module(f"services.{service}.app").create_app()
+    app = importlib.import_module(f"{package_of(service)}.app").create_app()
     settings = app.state.settings
     assert settings.environment != "development"
     assert "onsale:" in settings.postgres_url, "the password comes from a file"

@@ -13,6 +13,7 @@ import yaml
 from prometheus_client import REGISTRY
 
 from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API
+from shared.features import package_of
 from shared.routes import SERVICES
 from tests.deploy.helm import objects, rendered, run
 from tests.deploy.manifests import CHART, DEPLOY, VALUES, pods
@@ -124,7 +125,7 @@ def test_every_service_has_probes_a_disruption_budget_and_an_autoscaler() -> Non
 
 
 def test_autoscalers_use_metrics_that_exist() -> None:
-    for module in ("shared.runtime.metrics", *(f"services.{service}.metrics" for service in SERVICES)):
+    for module in ("shared.runtime.metrics", *(f"{package_of(service)}.metrics" for service in SERVICES)):
         importlib.import_module(module)
     exported = {sample.name for family in REGISTRY.collect() for sample in family.samples} | {
         f.name for f in REGISTRY.collect()

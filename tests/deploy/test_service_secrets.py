@@ -17,6 +17,7 @@ from onsale.local.engines import Engines
 from onsale.maintenance import keys as key_commands
 from onsale.maintenance import new_secrets, service_secrets
 from shared.checks.process_checks import check_keys
+from shared.features import package_of
 from shared.postgres.migrations import upgrade
 from shared.process.settings import ServiceSettings
 from shared.routes import SERVICES, SERVICES_WITH_TABLES, Service
@@ -52,12 +53,12 @@ def settings(service: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ser
         "PUBLIC_URL": "https://tickets.example", "PAYMENT_PROVIDERS": "stripe",
     }.items():  # fmt: skip
         monkeypatch.setenv(f"ONSALE_{name}", value)
-    made: ServiceSettings = importlib.import_module(f"services.{service}.settings").Settings()
+    made: ServiceSettings = importlib.import_module(f"{package_of(service)}.settings").Settings()
     return made
 
 
 def keyrings(service: str) -> set[str]:
-    made: type[ServiceSettings] = importlib.import_module(f"services.{service}.settings").Settings
+    made: type[ServiceSettings] = importlib.import_module(f"{package_of(service)}.settings").Settings
     return {name for name, field in made.model_fields.items() if field.annotation is Keyring} - made.unread_keys
 
 

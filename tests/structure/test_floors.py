@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from shared.features import package_of
 from shared.routes import SERVICES
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = (*(f"services.{service}" for service in SERVICES), "shared", "onsale", "features")
+PACKAGES = (*map(package_of, SERVICES), "shared", "onsale", "features")
 EXCEPTIONS = {  # circles that remain, each with what ends it
     "services.inventory": "one script by which Redis follows",
 }

@@ -7,7 +7,7 @@ import inspect
 import json
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 from shared.contracts import frames
 from shared.contracts.room_options import RoomOptions
@@ -68,10 +68,10 @@ def frames_page() -> str:
 
 def console_messages() -> dict[str, model_fields.Model]:
     """The model of each event of the console's stream, by its name."""
-    module = import_module("services.console.streams.messages")
+    module = import_module("features.console.streams")
     found = dict[str, model_fields.Model]()
     for name, function in inspect.getmembers(module, inspect.isfunction):
-        hint = get_type_hints(function).get("found")
+        hint = function.__annotations__.get("found")
         if hint is not None and not name.startswith("_"):
             found[code(name)] = next(iter(get_args(hint)), hint)
     return found

@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from onsale.sandbox.settings import SandboxSettings
+from shared.features import package_of
 from shared.postgres.settings import PostgresSettings
 from shared.process.settings import (
     OrderTokenKeys,
@@ -62,7 +63,7 @@ ELSEWHERE = (
 
 def fields(service: str) -> dict[str, FieldInfo]:
     """All settings of a service, by name."""
-    found: dict[str, FieldInfo] = import_module(f"services.{service}.settings").Settings.model_fields
+    found: dict[str, FieldInfo] = import_module(f"{package_of(service)}.settings").Settings.model_fields
     return found
 
 

@@ -9,6 +9,7 @@ import yaml
 from sqlalchemy import Column, Dialect, Table
 from sqlalchemy.dialects import postgresql
 
+from shared.features import package_of
 from shared.routes import SERVICES_WITH_TABLES
 from tools.reference.markdown import Section, code, page
 
@@ -29,7 +30,7 @@ class Meanings(NamedTuple):
     @classmethod
     def of(cls, service: str) -> "Meanings":
         shared = yaml.safe_load((ROOT / "shared" / "postgres" / "columns.yaml").read_text(encoding="utf-8"))
-        own = yaml.safe_load((ROOT / "services" / service / "columns.yaml").read_text(encoding="utf-8"))
+        own = yaml.safe_load(ROOT.joinpath(*package_of(service).split("."), "columns.yaml").read_text(encoding="utf-8"))
         named = {
             (table, column): text
             for table, about in (shared["tables"] | own).items()
@@ -41,8 +42,8 @@ class Meanings(NamedTuple):
 
 def tables(service: str) -> list[Table]:
     """The tables of a service, by name."""
-    import_module(f"services.{service}.app")
-    found: list[Table] = import_module(f"services.{service}.tables").metadata.sorted_tables
+    import_module(f"{package_of(service)}.app")
+    found: list[Table] = import_module(f"{package_of(service)}.tables").metadata.sorted_tables
     return sorted(found, key=lambda table: table.name)
 
 

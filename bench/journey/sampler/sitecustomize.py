@@ -19,7 +19,7 @@ from typing import Any
 
 INTERVAL_S = 0.001  # the kernel rounds up to its own tick
 RUNNER, SERVER = "asyncio/runners.py", ("uvicorn", "/onsale/server/")
-OURS, SERVICES = re.compile(r"/(services|shared|onsale|features)/(.+)\.py$"), "services"
+OURS, SERVICES = re.compile(r"/(services|shared|onsale|features)/(.+)\.py$"), ("services", "features")
 PLACEHOLDERS = (
     (re.compile(r"^/(events|e)/(?!updates)[^/]+"), r"/\1/{event_id}"),
     (re.compile(r"/reservations/[^/]+"), "/reservations/{reservation_id}"),
@@ -40,7 +40,7 @@ def label_of(frame: FrameType | None) -> str:
             return f"{scope.get('method', '')} {template(scope['path'])}"
         if found := OURS.search(frame.f_code.co_filename):
             place = f"{found[2]} {frame.f_code.co_qualname}"
-            ours, service = place, place if found[1] == SERVICES else service
+            ours, service = place, place if found[1] in SERVICES else service
         frame = frame.f_back
     return _task_name() or service or ours or "event loop"
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from features.console.cli.rehearse import copy_of
 from onsale import event_files
 from onsale.admin_client import AdminClient
-from onsale.simulate.rehearsal import copy_of
 from shared.contracts.event_file import EventFile
 from tests.properties.examples import bounded
 from tests.support.pictures import PNG, SVG

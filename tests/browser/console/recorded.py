@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 
 from playwright.async_api import Page, Request, Route
 
-from services.console.api.pages import SECURITY
+from features.console.api import SECURITY
 from shared.errors.problems import Problem
 from shared.web.pages.built_files import MEDIA_TYPES
 from tests.browser.console.desk import ENDPOINTS, READS_ONLY, Desk, path_of, row_of
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[3]
-DIST, FOLDER = ROOT / "services" / "console" / "pages" / "dist", Path(__file__).with_name("answers")
+DIST, FOLDER = ROOT / "features" / "console" / "pages" / "dist", Path(__file__).with_name("answers")
 URL = "http://localhost"  # a secure context, as in production; nothing is sent there
 DOCUMENT, ASSET = re.compile(r"/console/((events|wall)/[^/]+)?"), re.compile(r"/console/assets/([^/]+)")
 TIMES = re.compile(r"[?&](from_ms|to_ms)=\d+")  # of the figures' past: each page asks for its own

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.async_api import Page, expect
 
-from services.console.history.alarms import active_alarm
+from features.console.gathering.alarms import active_alarm
 from tests.browser.console.conftest import DESKTOP, PHONE, WALL, OpenAlone, figure, violations
 from tests.browser.console.recorded import URL, Alone, Answer, RecordedDesk
 

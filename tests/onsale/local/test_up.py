@@ -11,6 +11,7 @@ import pytest
 from onsale.errors import OperatorError
 from onsale.local import key_file
 from onsale.local import up as up_module
+from onsale.local.command import _print_addresses
 from onsale.local.engines import DataDirInUse, lock_data_dir
 from onsale.local.ports import free_port
 from onsale.local.suite import Suite
@@ -82,7 +83,13 @@ def test_only_services_that_run_in_this_process_are_imported(
     imported: list[str] = []
     monkeypatch.setattr(up_module, "import_module", imported.append)
     up_module._load(Suite(tmp_path, [], processes=processes))
-    assert sum(module.startswith("services.") for module in imported) == services
+    assert sum(module.endswith(".app") for module in imported) == services
+
+
+@pytest.mark.parametrize("link", ["", "http://localhost:8000/console/#link=once"])
+def test_the_console_is_named_where_there_is_one(link: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _print_addresses(Suite(tmp_path, [], console_link=link))
+    assert ("/console/" in capsys.readouterr().out) == bool(link)
 
 
 def files(data_dir: Path) -> list[Path]:

@@ -68,6 +68,7 @@ async def test_each_request_goes_where_the_table_says() -> None:
     assert (await get("/events/show/queue", STRANGER)).text == "public /events/show/queue"
     assert (await get("/livez", STRANGER)).json() == {"live": True}
     assert (await get("/metrics")).status_code == 404
+    assert (await get("/console/")).status_code == 404, "of a service that is not here"
 
 
 async def test_the_suite_is_ready_when_its_services_are_and_it_has_started() -> None:

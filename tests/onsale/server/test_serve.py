@@ -9,8 +9,9 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from onsale.errors import OperatorError
 from onsale.local.ports import HOST, free_port
-from onsale.server import serve
+from onsale.server import command, serve
 from onsale.server.listener import Listener
 from shared.web.answers import Answer
 from tests.support.wait import wait_until
@@ -18,6 +19,13 @@ from tests.support.wait import wait_until
 
 async def hello(scope: Scope, receive: Receive, send: Send) -> None:
     await Answer(200, b"{}")(scope, receive, send)
+
+
+async def test_the_service_of_a_feature_that_is_switched_off_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONSALE_FEATURES_OFF", "console")
+    assert list(serve.create(("console", "gateway"))) == ["gateway"]
+    with pytest.raises(OperatorError, match="ONSALE_FEATURES_OFF leaves out console"):
+        await command._serve(["console"])
 
 
 async def test_every_listener_sends_the_date_and_goes_on_doing_so(monkeypatch: pytest.MonkeyPatch) -> None:

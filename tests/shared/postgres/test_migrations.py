@@ -9,6 +9,7 @@ from sqlalchemy import CheckConstraint, text
 
 from onsale.local.ports import HOST, free_port
 from shared.errors.database import WrongDatabase
+from shared.features import package_of
 from shared.postgres.migrations import current_revision_at, downgrade, drift, upgrade
 from shared.postgres.schema_version import revisions
 from shared.process.secrets_dir import postgres_urls
@@ -24,7 +25,7 @@ CHECKS = text("""
 @pytest.mark.parametrize("service", SERVICES_WITH_TABLES)
 async def test_migrations_create_the_declared_tables(service, postgres, postgres_url) -> None:
     await drift(postgres_url, service)
-    metadata = importlib.import_module(f"services.{service}.tables").metadata
+    metadata = importlib.import_module(f"{package_of(service)}.tables").metadata
     declared = {
         table.fullname: len(
             {
@@ -72,7 +73,7 @@ async def test_an_unreachable_database_is_reported_in_one_line() -> None:
 def test_a_services_database_is_migrated_at_the_url_of_its_settings(
     service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = importlib.import_module(f"services.{service}.settings").Settings
+    settings = importlib.import_module(f"{package_of(service)}.settings").Settings
     monkeypatch.setenv("ONSALE_POSTGRES_URL", "postgresql://shared")
     assert settings().postgres_url == postgres_urls(os.environ)[service] == "postgresql://shared"
     monkeypatch.setenv(f"{service.upper()}_POSTGRES_URL", "postgresql://own")

@@ -14,6 +14,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from shared.features import package_of
 from shared.postgres import schema_version
 from shared.postgres.migrations import current_revision_at, downgrade, upgrade
 from shared.postgres.schema_version import SchemaTooOld, migrations_folder, revisions
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("own_database")
 def create_app(service: str, monkeypatch: pytest.MonkeyPatch, postgres_url: str, redis_url: str) -> Any:
     monkeypatch.setenv("ONSALE_POSTGRES_URL", postgres_url)
     monkeypatch.setenv("ONSALE_REDIS_URL", redis_url)
-    return importlib.import_module(f"services.{service}.app").create_app()
+    return importlib.import_module(f"{package_of(service)}.app").create_app()
 
 
 async def readiness(app: Any) -> httpx.Response:

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from services.orders.app import create_app
 from services.orders.settings import Settings
 from shared.checks.process_checks import check_process
+from shared.features import package_of
 from shared.process.removed_settings import REMOVED
 
 OWNERS = {"ONSALE": "PublicSettings"}
@@ -24,7 +25,7 @@ FOR_AN_EARLIER_VERSION = {  # which runs beside ours in a trial, or is upgraded
 def test_no_removed_setting_is_a_setting_and_the_changelog_has_each() -> None:
     told = CHANGELOG.read_text()
     for service, names in REMOVED.items():
-        owner = "shared.process" if service == "ONSALE" else f"services.{service.lower()}"
+        owner = "shared.process" if service == "ONSALE" else package_of(service.lower())
         fields = vars(importlib.import_module(f"{owner}.settings"))[OWNERS.get(service, "Settings")].model_fields
         for name in names.split():
             assert name not in fields

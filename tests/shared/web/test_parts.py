@@ -13,6 +13,7 @@ from shared import features
 from shared.concurrency.background import Loops
 from shared.features import Feature
 from shared.process.settings import ServiceSettings
+from shared.routes import SALE_SERVICES, SERVICES
 from shared.web import parts
 from shared.web.answers import Answer
 from shared.web.app import create_service, public
@@ -120,6 +121,13 @@ def test_a_part_is_only_that_of_its_service(features_found: list[Feature]) -> No
     features_found.append(BELL)
     assert parts_of("queue") == (PART,)
     assert parts_of("orders") == ()
+
+
+def test_a_service_is_installed_with_the_feature_that_brings_it(features_found: list[Feature]) -> None:
+    assert features.services() == SALE_SERVICES
+    features_found.append(Feature(name="board", what="Shows.", services={"console": "acme.board"}))
+    assert features.services() == SERVICES
+    assert [features.package_of(service) for service in ("queue", "console")] == ["services.queue", "acme.board"]
 
 
 def test_our_features_say_what_they_are() -> None:

@@ -1,1 +1,0 @@
-"""`onsale watch`: the console's stream of one sale in a terminal."""

@@ -1,6 +1,0 @@
-"""Alembic's environment of the console's schema."""
-
-from services.console.tables import metadata
-from shared.postgres.migrations import run_environment
-
-run_environment(metadata)

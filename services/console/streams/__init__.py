@@ -1,1 +1,0 @@
-"""Streams: each message is encoded once for everybody who watches an event."""
