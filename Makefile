@@ -55,7 +55,7 @@ format: $(VENV)/dev.stamp ## rewrite the code in its own style
 lint: $(VENV)/dev.stamp ## style and mistakes
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check .
 
-TYPED := shared services onsale features
+TYPED := shared services onsale features docs/examples/acme-onsale/acme_onsale
 types: $(VENV)/dev.stamp ## mypy, strict, of the product; TYPED="tests proof bench tools" is the rest, which `make proof` reads
 	@$(BIN)/mypy $(TYPED)
 

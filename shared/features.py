@@ -4,7 +4,7 @@ They are the folders of the package `features`, if there is one, and what other 
 point group `onsale.features`. A feature is described by data alone, so that a process imports only its own part of it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -13,10 +13,15 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import Any, NamedTuple
 
+from shared import VERSION
 from shared.routes import SALE_SERVICES, SERVICES, Service
 
 OWN = "features"
 GROUP = "onsale.features"
+
+
+class BadFeature(ValueError):
+    """An installed feature cannot be used, or one that is named is not installed. The message is for the operator."""
 
 
 class CliCommand(NamedTuple):
@@ -28,6 +33,20 @@ class CliCommand(NamedTuple):
     where: str
     panel: str
     help: str
+
+
+class PaymentProvider(NamedTuple):
+    """A payment provider, by its name in `ORDERS_PAYMENT_PROVIDERS`. Only where that names it, its module is imported.
+
+    `open` is a function, as `module:name`: `(client, settings, timeout_s)`, with the `ExternalClient` of all providers,
+    the settings of orders, which have those of the feature's part, and the time for each call. It returns a
+    `shared.payment_provider.Provider`, or raises `BadFeature` if a setting is missing. `limits`, if the sandbox may
+    rehearse with them (`ORDERS_SANDBOX_LIMITS`), is a function `(currency) -> ChargeLimits`, also as `module:name`.
+    """
+
+    name: str
+    open: str
+    limits: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +63,26 @@ class Feature:
     parts: Mapping[Service, str] = field(default_factory=dict)
     services: Mapping[Service, str] = field(default_factory=dict)
     commands: Sequence[CliCommand] = ()
+    providers: Sequence[PaymentProvider] = ()
 
 
 @cache
 def installed() -> tuple[Feature, ...]:
-    """All features, ours first, then by name. Raises `ValueError` if two have one name."""
-    found = [*_ours(), *sorted((point.load() for point in entry_points(group=GROUP)), key=lambda each: each.name)]
-    names = [feature.name for feature in found]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"two installed features have the same name: {', '.join(twice)}")
-    return tuple(found)
+    """All features, ours first, then by name. Raises `BadFeature` if one cannot be loaded, or two have one name."""
+    others: list[Feature] = [load(point.value) for point in entry_points(group=GROUP)]
+    found = (*_ours(), *sorted(others, key=lambda feature: feature.name))
+    for what, names in (
+        ("features", [feature.name for feature in found]),
+        ("payment providers", [provider.name for feature in found for provider in feature.providers]),
+    ):
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise BadFeature(f"two installed {what} have the same name: {', '.join(twice)}")
+    return found
+
+
+def payment_providers(off: Collection[str] = ()) -> dict[str, PaymentProvider]:
+    """The payment providers of the installed features that are not switched off, by name."""
+    return {each.name: each for feature in installed() if feature.name not in off for each in feature.providers}
 
 
 def services() -> tuple[Service, ...]:
@@ -69,9 +98,12 @@ def package_of(service: str) -> str:
 
 
 def load(where: str) -> Any:
-    """The object at `module:name`."""
+    """The object at `module:name`. Raises `BadFeature` if it is missing, or something that its module imports."""
     module, _, name = where.partition(":")
-    return getattr(import_module(module), name)
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as missing:
+        raise BadFeature(f"Onsale {VERSION} cannot load the feature at {where}: {missing}") from missing
 
 
 def _ours() -> Iterator[Feature]:

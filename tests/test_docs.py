@@ -14,7 +14,6 @@ DOCUMENTS = [path for path in ROOT.rglob("*.md") if not {".venv", "node_modules"
 
 MAINTAINED = [path for path in DOCUMENTS if "decisions" not in path.parts and path.name != "CHANGELOG.md"]
 README_LINES_MAX = 130
-EXAMPLES = {"services/orders/providers/acme.py"}  # the reader of a guide writes it
 
 
 def test_every_relative_link_has_a_target() -> None:
@@ -45,7 +44,7 @@ def test_every_anchor_of_a_link_is_a_heading() -> None:
 def test_every_file_named_in_a_document_exists() -> None:
     file = re.compile(r"`((?:services|shared|onsale|features|bench|tests|deploy|proof|tools)/[\w./-]+\.\w+)`")
     named = {(name, path) for path in MAINTAINED for name in file.findall(path.read_text())}
-    assert [each for each in sorted(named) if each[0] not in EXAMPLES and not (ROOT / each[0]).exists()] == []
+    assert [each for each in sorted(named) if not (ROOT / each[0]).exists()] == []
 
 
 def test_the_architecture_diagram_is_drawn_from_its_source() -> None:

@@ -14,7 +14,6 @@ from bench.harness.testbed import Testbed, Trial
 from services.orders.checkout.checkout import OrderDraft, OrderWriter, new_order
 from services.orders.checkout.requests import NewOrder
 from services.orders.pricing.quote import price
-from services.orders.providers.provider import ChargeRequest, ProviderCharge
 from services.orders.settings import Settings
 from services.orders.steps.run import Heartbeat, Parts
 from services.orders.store.store import Frames, OrderStore
@@ -22,6 +21,7 @@ from services.orders.tickets.show import ShowCache
 from services.orders.worker.worker import OrderProcessor, Worker
 from shared.contracts.inventory import PaymentStep, Reservation, ReservedItem, StepDone
 from shared.contracts.prices import PriceRules
+from shared.payment_provider import ChargeRequest, ProviderCharge
 from shared.postgres import engine, migrations
 from shared.process.load import Load
 from shared.runtime.clock import Clocks, now_ms

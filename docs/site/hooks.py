@@ -68,12 +68,12 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """A link out of docs/, to a file of the repository, becomes its path: the site does not have that file."""
+    """A link to a file of the repository that the site does not have, such as an example's, becomes its path."""
 
     def replaced(link: re.Match[str]) -> str:
         text, target = link[1], (DOCS / page.file.src_uri).parent / link[2]
         path = target.resolve()
-        if path.is_relative_to(DOCS):
+        if path.is_relative_to(DOCS) and not path.is_relative_to(DOCS / "examples"):
             return link[0]
         name = PurePosixPath(path.relative_to(DOCS.parent)).as_posix()
         return text if name in text else f"{text} (`{name}`)"

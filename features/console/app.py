@@ -28,6 +28,7 @@ from shared.postgres.schema_version import SchemaCheck
 from shared.process.load import LOAD_S, Load
 from shared.redis import client as redis_client
 from shared.web.app import create_service
+from shared.web.parts import with_settings_of_parts
 
 TICK_S, FORGET_S = 1.0, 3600.0
 REPORT_MAX_S = 30.0
@@ -35,7 +36,7 @@ REPORT_MAX_S = 30.0
 
 def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> FastAPI:
     """The console, not yet connected to anything."""
-    chosen = settings or Settings()
+    chosen = settings or with_settings_of_parts(Settings, "console")()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

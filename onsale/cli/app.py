@@ -15,7 +15,7 @@ import typer.main
 from onsale.errors import OperatorError
 from onsale.imports import import_module
 from shared import VERSION
-from shared.features import CliCommand, installed
+from shared.features import BadFeature, CliCommand, installed
 
 RUN, OPERATE, MAINTAIN = "Run", "Operate a sale", "Install, maintain"
 NON_TERMINAL_COLUMNS = "200"
@@ -159,4 +159,4 @@ def _operators_errors() -> tuple[type[Exception], ...]:
     from shared.process.secrets_dir import BadSecrets
     from shared.redis.url import RedisUnfit
 
-    return RedisUnfit, LogRefused, WrongDatabase, BadSecrets
+    return RedisUnfit, LogRefused, WrongDatabase, BadSecrets, BadFeature

@@ -45,6 +45,7 @@ from shared.rpc import ServiceClient, client
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import create_service
+from shared.web.parts import with_settings_of_parts
 
 
 class Services(NamedTuple):
@@ -57,7 +58,7 @@ class Services(NamedTuple):
 
 def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> FastAPI:
     """The gateway, not yet connected to anything."""
-    chosen = settings or Settings()
+    chosen = settings or with_settings_of_parts(Settings, "gateway")()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -42,11 +42,12 @@ from shared.security.limits import FanLimit
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import EVENT_FILE_MAX_BYTES, Checks, create_service
+from shared.web.parts import with_settings_of_parts
 
 
 def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> FastAPI:
     """The ASGI app; its server must run the lifespan."""
-    settings = settings or Settings()
+    settings = settings or with_settings_of_parts(Settings, "inventory")()
     load = Load("inventory")
     app = create_service(
         "inventory", settings, title="inventory", lifespan=_lifespan,

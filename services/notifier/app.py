@@ -37,13 +37,14 @@ from shared.runtime.logging import get_logger
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import create_service
+from shared.web.parts import with_settings_of_parts
 
 log = get_logger("onsale.notifier")
 
 
 def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> FastAPI:
     """The notifier, not yet connected to anything."""
-    chosen = settings or Settings()
+    chosen = settings or with_settings_of_parts(Settings, "notifier")()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -54,6 +54,7 @@ from shared.security.limits import AddressGuessLimiter, FanLimit, GuessLimiter
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import user_jwt_reader
 from shared.web.app import EVENT_FILE_MAX_BYTES, create_service
+from shared.web.parts import with_settings_of_parts
 
 MAIL_INTERVAL_S = 1.0
 COUNTED_MAX = 65_536
@@ -64,7 +65,7 @@ def create_app(
     settings: Settings | None = None, tuning: Tuning = DEFAULTS, *, failpoint: Failpoint = no_failpoint
 ) -> FastAPI:
     """The orders service. `failpoint` lets a test stop an order's processing between two steps."""
-    settings = settings or Settings()
+    settings = settings or with_settings_of_parts(Settings, "orders")()
     load = Load("orders")
 
     @asynccontextmanager

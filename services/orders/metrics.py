@@ -2,9 +2,10 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from shared.features import payment_providers
 from shared.runtime.metrics import with_series
 
-PROVIDERS = ("sandbox", "stripe")
+PROVIDERS = ("sandbox", *payment_providers())
 STEP_NAMES = (
     "send_refund", "return_tickets", "confirm", "charge", "sync_provider", "cancel_charge", "abandon_attempt", "cancel",
     "expire", "release_hold", "mark_paid_late", "reacquire_stock", "request_refund", "mark_refunded", "issue_tickets",

@@ -20,7 +20,6 @@ def _server(url: SecretStr | None) -> SecretStr | None:
 
 ProviderName = Annotated[str, StringConstraints(pattern=r"^[a-z]{1,32}$")]
 ProviderNames = Annotated[tuple[ProviderName, ...], NoDecode, BeforeValidator(listed)]
-WebhookSecrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(listed)]
 Pauses = Annotated[tuple[float, ...], NoDecode, BeforeValidator(listed)]
 
 
@@ -49,12 +48,10 @@ class Settings(PassKeys, OrderTokenKeys, PublicAddress, PublicSettings):
         description="before_confirm captures at once; after_confirm authorises, and captures after confirming.",
     )
     sandbox_url: str = Field("http://127.0.0.1:8200", description="The sandbox payment provider.")
-    sandbox_limits: Literal["none", "stripe"] = Field(
-        "none", description="stripe: amounts that Stripe never takes are refused with the sandbox, too, as a rehearsal."
-    )
-    stripe_secret_key: SecretStr | None = Field(None, description="Stripe's API key: sk_… or rk_…")
-    stripe_webhook_secrets: WebhookSecrets = Field(
-        (), description="Stripe's webhook signing secrets: whsec_…[,whsec_…]; two while one is replaced."
+    sandbox_limits: ProviderName = Field(
+        "none",
+        description="A provider, such as stripe, whose limits the sandbox keeps as a rehearsal; none: it takes any "
+        "amount.",
     )
     provider_timeout_s: float = Field(
         30.0, gt=0, le=120,
@@ -103,8 +100,6 @@ class Settings(PassKeys, OrderTokenKeys, PublicAddress, PublicSettings):
                 "the sandbox charges nobody: in production set ORDERS_PAYMENT_PROVIDERS, or to rehearse "
                 "ONSALE_ENVIRONMENT=rehearsal"
             )
-        if "stripe" in self.payment_providers and not (self.stripe_secret_key and self.stripe_webhook_secrets):
-            raise ValueError("the provider stripe needs stripe_secret_key and stripe_webhook_secrets")
         return self
 
     @property

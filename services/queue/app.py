@@ -47,13 +47,14 @@ from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
 from shared.rpc import ServiceClient
 from shared.web.app import EVENT_FILE_MAX_BYTES, create_service
+from shared.web.parts import with_settings_of_parts
 
 RAISE_COUNTERS_S, WATCH_REDIS_S, COMMIT_JOINS_S, LOTTERY_S, RECONCILE_S = 5.0, 0.2, 0.5, 1.0, 2.0
 
 
 def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> FastAPI:
     """The application; its lifespan opens all connections."""
-    settings = settings or Settings()
+    settings = settings or with_settings_of_parts(Settings, "queue")()
     app = create_service(
         "queue",
         settings,

@@ -14,7 +14,7 @@ from fastapi import APIRouter, FastAPI, Request
 from pydantic_settings import BaseSettings
 
 from shared.concurrency.background import Loops
-from shared.features import installed, load
+from shared.features import BadFeature, installed, load
 from shared.routes import Service
 from shared.web.fast_routes import FastRoute
 
@@ -30,7 +30,7 @@ class Part:
 
     `open` gets the service's state and the part's background loops, and yields the part's own object: once a process,
     before the first request; what it raises stops the start. A loop that fails is logged and repeated. `settings` has
-    fields that join those of the service, under the service's prefix.
+    fields that join those of the service, under the service's prefix; each has a default.
     """
 
     routers: Sequence[APIRouter] = ()
@@ -45,10 +45,10 @@ def _parts(service: Service) -> dict[str, Part]:
 
 
 def parts_of(service: Service, off: Collection[str] = ()) -> tuple[Part, ...]:
-    """The parts of the installed features that are not switched off. Raises `ValueError` if one in `off` is unknown."""
+    """The parts of the installed features that are not switched off. Raises `BadFeature` if one in `off` is unknown."""
     names = {feature.name for feature in installed()}
     if unknown := sorted({*off} - names):
-        raise ValueError(
+        raise BadFeature(
             f"ONSALE_FEATURES_OFF names no installed feature: {', '.join(unknown)}; installed are: "
             f"{', '.join(sorted(names)) or 'none'}"
         )
@@ -59,7 +59,8 @@ def parts_of(service: Service, off: Collection[str] = ()) -> tuple[Part, ...]:
 def with_settings_of_parts(settings: type[Settings], service: Service) -> type[Settings]:
     """The class of a service's settings with the fields of every installed feature."""
     more = [part.settings for part in parts_of(service) if part.settings is not None]
-    return type(settings.__name__, (settings, *more), {"__module__": settings.__module__}) if more else settings
+    bases = (*more, settings)  # the last one's configuration holds, so its prefix does
+    return type(settings.__name__, bases, {"__module__": settings.__module__}) if more else settings
 
 
 def with_parts(lifespan: Lifespan, service: Service, parts: Sequence[Part]) -> Lifespan:

@@ -14,7 +14,9 @@ from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API
 from onsale.maintenance import new_secrets
 from onsale.sandbox.__main__ import _parser
 from shared.features import package_of
-from shared.routes import SERVICES
+from shared.process.settings import ServiceSettings
+from shared.routes import SERVICES, Service
+from shared.web.parts import with_settings_of_parts
 from tests.deploy.helm import objects
 from tests.deploy.manifests import VALUES, Container, compose, compose_containers, kubernetes_containers
 from tests.support.running.command_line import Command, command_line
@@ -32,9 +34,9 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def settings_class(service: str) -> type:
-    module = importlib.import_module(f"{package_of(service)}.settings")
-    return next(c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__)
+def settings_class(service: Service) -> type[ServiceSettings]:
+    own: type[ServiceSettings] = importlib.import_module(f"{package_of(service)}.settings").Settings
+    return with_settings_of_parts(own, service)
 
 
 @cache
@@ -51,7 +53,7 @@ def known_variables() -> set[str]:
     """The name of every setting of every service."""
     names = set(NOT_SETTINGS)
     for service in SERVICES:
-        for name in settings_class(service).model_fields:  # type: ignore[attr-defined]
+        for name in settings_class(service).model_fields:
             names |= {f"{service.upper()}_{name.upper()}", f"ONSALE_{name.upper()}"}
     return names
 
@@ -130,7 +132,7 @@ def test_the_sandbox_provider_listens_at_the_default_url_of_orders() -> None:
     assert sandbox["entrypoint"] == ["python", "-m", "onsale.sandbox"]
     assert sandbox["network_mode"] == "service:orders"
     port = _parser().parse_args(sandbox["command"]).port
-    default = settings_class("orders").model_fields["sandbox_url"].default  # type: ignore[attr-defined]
+    default = settings_class("orders").model_fields["sandbox_url"].default
     assert urlsplit(default).netloc == f"127.0.0.1:{port}"
 
 

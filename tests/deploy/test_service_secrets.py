@@ -1,7 +1,6 @@
 """Each service has a folder with the secrets that it needs, and no deployment file gives it another one."""
 
 import asyncio
-import importlib
 import json
 import os
 import time
@@ -17,7 +16,6 @@ from onsale.local.engines import Engines
 from onsale.maintenance import keys as key_commands
 from onsale.maintenance import new_secrets, service_secrets
 from shared.checks.process_checks import check_keys
-from shared.features import package_of
 from shared.postgres.migrations import upgrade
 from shared.process.settings import ServiceSettings
 from shared.routes import SERVICES, SERVICES_WITH_TABLES, Service
@@ -26,6 +24,7 @@ from shared.security.key_reload import FIELDS, PUBLIC_FIELDS, KeyReloader
 from shared.security.tokens import Keyring
 from tests.deploy.helm import objects
 from tests.deploy.manifests import DEPLOY, compose, pods
+from tests.deploy.test_containers import settings_class
 from tests.support.programs import needs
 
 COLUMNS = "rolsuper, rolcreatedb, rolcreaterole, rolreplication, rolbypassrls"
@@ -43,7 +42,7 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return new(tmp_path_factory.mktemp("secrets") / "new")
 
 
-def settings(service: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ServiceSettings:
+def settings(service: Service, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ServiceSettings:
     """The production settings of a service that has this folder."""
     for name in [name for name in os.environ if name.startswith(("ONSALE_", service.upper()))]:
         monkeypatch.delenv(name)
@@ -53,12 +52,11 @@ def settings(service: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ser
         "PUBLIC_URL": "https://tickets.example", "PAYMENT_PROVIDERS": "stripe",
     }.items():  # fmt: skip
         monkeypatch.setenv(f"ONSALE_{name}", value)
-    made: ServiceSettings = importlib.import_module(f"{package_of(service)}.settings").Settings()
-    return made
+    return settings_class(service)()
 
 
-def keyrings(service: str) -> set[str]:
-    made: type[ServiceSettings] = importlib.import_module(f"{package_of(service)}.settings").Settings
+def keyrings(service: Service) -> set[str]:
+    made = settings_class(service)
     return {name for name, field in made.model_fields.items() if field.annotation is Keyring} - made.unread_keys
 
 

@@ -84,7 +84,7 @@ def test_the_settings_of_the_units_exist_and_a_service_has_time_to_stop() -> Non
     assert set(settings) <= known_variables()
     [stop_s] = map(float, entries("onsale@.service")["TimeoutStopSec"])
     for service in SERVICES:
-        fields = settings_class(service).model_fields  # type: ignore[attr-defined]
+        fields = settings_class(service).model_fields
         drains = [fields[name].default for name in ("drain_delay_s", "drain_s", "shutdown_grace_s") if name in fields]
         assert stop_s >= sum(drains) + CLOSE_S, f"{service} is killed before it has drained"
 

@@ -1,6 +1,6 @@
-"""Orders with real PostgreSQL, Redis, sandbox and inventory, and a double of Stripe.
+"""Orders with real PostgreSQL, Redis, sandbox and inventory.
 
-The providers start once for all tests of a process; each test finds them empty, and has an inventory of its own.
+The sandbox starts once for all tests of a process; each test finds it empty, and has an inventory of its own.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -20,28 +20,25 @@ from onsale.sandbox.settings import SandboxSettings
 from onsale.sandbox.settings import Tuning as SandboxTuning
 from services.orders import app as orders_app
 from services.orders.app import create_app
-from services.orders.providers import stripe as stripe_provider
-from services.orders.providers.sandbox import Sandbox
-from services.orders.providers.stripe import Stripe
 from services.orders.settings import Settings
 from services.orders.steps.run import Failpoint, no_failpoint
 from services.orders.store import provider_reports
 from services.orders.tuning import Tuning
 from shared import rpc
 from shared.concurrency.background import Loops
-from shared.http.outgoing import ExternalResponse
+from shared.http.outgoing import ExternalResponse, external_http_client
 from shared.security.auth import AdminKeys
 from shared.security.tokens import b64, development_keys
 from shared.web.app import public
 from shared.web.listener import ServiceListener
+from shared.web.parts import with_settings_of_parts
 from tests.orders.inventory import URL as INVENTORY_URL
 from tests.orders.inventory import Inventory, open_inventory
 from tests.orders.mailbox import Mailbox
 from tests.orders.manual_orders import ManualShop, open_manual_shop
+from tests.orders.provider_setups import ProviderSetup, SandboxSetup
 from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, VIEWER_SECRET, Shop
 from tests.support.neighbours import Connections
-from tests.support.providers.stripe_double import WEBHOOK_SECRET, StripeDouble
-from tests.support.providers.stripe_endpoints import SECRET_KEY, StripeEndpoints
 from tests.support.running.apps import borrowed_app, parted
 from tests.support.running.serving import serving
 
@@ -83,12 +80,11 @@ async def running(app: Starlette) -> AsyncIterator[str]:
 
 @dataclass
 class Environment:
-    """The providers, and the apps that receive their webhooks; only the last of them does."""
+    """The sandbox, and the apps that receive webhooks of providers; only the last of them does, by `shop`."""
 
     sandbox_url: str
     sandbox: httpx.AsyncClient
-    stripe_url: str
-    stripe: StripeEndpoints
+    shop: httpx.AsyncClient
     webhook_receivers: list[ServiceListener] = field(default_factory=list)
 
     async def clear(self) -> None:
@@ -96,13 +92,10 @@ class Environment:
         self.webhook_receivers.clear()
         defaults = {"down_for_s": 0, "latency_s": 0, "rate_limit_per_s": 0, "reset": True}
         assert (await self.sandbox.post("/control", json=defaults)).is_success
-        self.stripe.clear()
 
 
 @pytest.fixture(scope="session")
 async def environment() -> AsyncIterator[Environment]:
-    stripe = StripeEndpoints(StripeDouble())
-
     class WebhookTransport(httpx.AsyncBaseTransport):
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
             if not opened.webhook_receivers:
@@ -121,23 +114,21 @@ async def environment() -> AsyncIterator[Environment]:
     settings = SandboxSettings(webhook_secret=secret, webhook_url="http://shop/webhooks/sandbox", **delays)
     async with (
         running(create_sandbox(settings, sandbox_tuning, webhook_client=WebhookClient())) as sandbox_url,
-        running(stripe.app()) as stripe_url,
         httpx.AsyncClient(transport=WebhookTransport(), base_url="http://shop") as shop,
         httpx.AsyncClient(
             base_url=sandbox_url, trust_env=False, verify=False, limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_S)
         ) as sandbox,
     ):
-        opened = Environment(
-            sandbox_url=sandbox_url, sandbox=sandbox, stripe_url=stripe_url, stripe=stripe,
-        )  # fmt: skip
+        opened = Environment(sandbox_url, sandbox, shop)
+        yield opened
 
-        async def send_webhook(body: bytes, signature: str) -> None:
-            await shop.post("/webhooks/stripe", content=body, headers={"stripe-signature": signature})
 
-        stripe.books.send_webhook = send_webhook
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(stripe_provider, "API_URL", stripe_url)
-            yield opened
+@pytest.fixture
+async def setup(environment: Environment) -> AsyncIterator[ProviderSetup]:
+    """The provider of the tests that every provider passes."""
+    await environment.clear()
+    async with external_http_client(connections_max=8) as client:
+        yield SandboxSetup(client, environment.sandbox_url, environment.sandbox)
 
 
 class ProcessingLoops(Loops):
@@ -153,22 +144,12 @@ class OrdersProcesses:
 
     def __init__(
         self, stack: AsyncExitStack, environment: Environment, inventory: Inventory, postgres_url: str, redis_url: str,
-        *, loops: type[Loops] = ProcessingLoops,
+        *, loops: type[Loops] = ProcessingLoops, of_providers: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self._stack, self._environment, self.inventory, self._loops = stack, environment, inventory, loops
+        self._of_providers = of_providers or {}
         self._connections = Connections({"inventory": inventory.neighbour})
         self._postgres_url, self._redis_url = postgres_url, redis_url
-
-    @property
-    def _stripe(self) -> dict[str, Any]:
-        return {
-            "payment_providers": (Sandbox.name, Stripe.name), "stripe_secret_key": SECRET_KEY,
-            "stripe_webhook_secrets": (WEBHOOK_SECRET,),
-        }  # fmt: skip
-
-    @property
-    def stripe(self) -> StripeEndpoints:
-        return self._environment.stripe
 
     async def open(
         self, *, failpoint: Failpoint = no_failpoint, webhooks: bool = False, stack: AsyncExitStack | None = None,
@@ -177,10 +158,10 @@ class OrdersProcesses:
         """An orders process. A test that closes it before its own end passes a `stack`."""
         stack = stack or self._stack
         tuning, rest = parted(Tuning, {**ORDERS_QUICK, **fields})
-        settings = Settings(
+        settings = with_settings_of_parts(Settings, "orders")(
             postgres_url=self._postgres_url, redis_url=self._redis_url, inventory_url=INVENTORY_URL,
             admin_keys=AdminKeys(f"root:admin:{ROOT_SECRET},ops:operator:{ADMIN_SECRET},eye:viewer:{VIEWER_SECRET}"),
-            **{"sandbox_url": self._environment.sandbox_url, **self._stripe, **rest},
+            **{"sandbox_url": self._environment.sandbox_url, **self._of_providers, **rest},
         )  # fmt: skip
         if failpoint is no_failpoint:
             app = stack.enter_context(borrowed_app(create_app, settings, tuning))
@@ -212,13 +193,22 @@ def loops() -> None:
 
 
 @pytest.fixture
+def of_providers() -> dict[str, Any]:
+    """Settings of the processes that tests open; those of a feature have its provider."""
+    return {}
+
+
+@pytest.fixture
 async def processes(
-    request: pytest.FixtureRequest, environment: Environment, inventory: Inventory, postgres_url: str, redis_url: str
-) -> AsyncIterator[OrdersProcesses]:
+    request: pytest.FixtureRequest, environment: Environment, inventory: Inventory, of_providers: dict[str, Any],
+    postgres_url: str, redis_url: str,
+) -> AsyncIterator[OrdersProcesses]:  # fmt: skip
     await environment.clear()
     kind = Loops if "loops" in request.fixturenames else ProcessingLoops
     async with AsyncExitStack() as stack:
-        yield OrdersProcesses(stack, environment, inventory, postgres_url, redis_url, loops=kind)
+        yield OrdersProcesses(
+            stack, environment, inventory, postgres_url, redis_url, loops=kind, of_providers=of_providers
+        )
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The providers under test: how to bring each into a scenario, pay on its page, and sign its webhooks."""
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,14 +8,12 @@ from typing import Any, ClassVar
 import httpx
 import orjson
 
-from services.orders.providers.provider import ChargeRequest, Provider, ProviderCharge
-from services.orders.providers.sandbox import Sandbox
-from services.orders.providers.stripe import Stripe
+from onsale.sandbox.webhooks import sign
+from services.orders.providers import Sandbox
 from shared.http.outgoing import ExternalClient
+from shared.payment_provider import ChargeRequest, Provider, ProviderCharge
 from shared.runtime.clock import now_s
 from shared.security.tokens import b64, development_keys
-from tests.support.providers import stripe_double
-from tests.support.providers.stripe_endpoints import SECRET_KEY, StripeEndpoints
 
 LONG_TIMEOUT_S, SHORT_TIMEOUT_S = 10.0, 0.4
 RETURN_URL = "https://tickets.example/o/ORDER1"
@@ -56,7 +53,7 @@ class ProviderSetup(ABC):
     def webhook(self, *, late_s: int = 0, secret: str | None = None) -> tuple[str, bytes]:
         """A webhook's signature and body."""
         body = orjson.dumps({"id": "evt_1", **self.event})
-        return stripe_double.signed(body, secret=secret or self.secret, at_s=int(now_s()) - late_s), body
+        return sign(body, secret=secret or self.secret, at_s=int(now_s()) - late_s), body
 
     @property
     def header(self) -> str:
@@ -85,35 +82,3 @@ class SandboxSetup(ProviderSetup):
         assert charge.checkout_url is not None
         answer = await self.http.post(charge.checkout_url, data={"choice": "pay"})
         assert (answer.status_code, answer.headers["location"]) == (303, RETURN_URL)
-
-
-class StripeSetup(ProviderSetup):
-    event: ClassVar = {
-        "type": "payment_intent.succeeded",
-        "data": {"object": {"id": "pi_1", "object": "payment_intent", "metadata": {"reference": "ORDER1"}}},
-    }
-    secret = stripe_double.WEBHOOK_SECRET
-
-    def __init__(self, client: ExternalClient, url: str, endpoints: StripeEndpoints) -> None:
-        self.endpoints, self.url = endpoints, url
-        scenarios: dict[str, dict[str, Any]] = {
-            "ok": {"method": "card", "token": "pm_card_visa"},
-            "decline": {"method": "card", "token": "pm_card_chargeDeclined"},
-            "silent": {"method": "card", "token": "pm_hang_after_success"},
-            "redirect": {"method": "redirect", "return_url": RETURN_URL},
-        }
-        secrets: dict[str, Any] = {
-            "secret_key": SECRET_KEY,
-            "webhook_secrets": ["whsec_of_before", stripe_double.WEBHOOK_SECRET],
-        }
-        super().__init__(lambda timeout_s: Stripe(client, url, timeout_s=timeout_s, **secrets), scenarios)
-
-    async def fail_next_call(self, how: str) -> None:
-        if how == "limited":
-            self.endpoints.limit_next = 1
-        else:
-            self.endpoints.fail_next = 1
-
-    async def pay(self, charge: ProviderCharge) -> None:
-        assert self.endpoints.books.complete_page(charge.charge_ref) == RETURN_URL
-        await asyncio.sleep(0)

@@ -20,11 +20,12 @@ from shared.process.settings import (
     QueueTokenKeys,
     ServiceSettings,
 )
-from shared.routes import SERVICES
+from shared.routes import SERVICES, Service
 from shared.security.auth import AdminKeys
 from shared.security.limits import LOOPBACK, Networks
 from shared.security.tokens import Keyring
 from shared.security.user_settings import UserSettings
+from shared.web.parts import with_settings_of_parts
 from tools.reference.markdown import Section, code, codes, page, sentence
 
 COLUMNS = ("variable", "default", "values", "what it does")
@@ -61,10 +62,10 @@ ELSEWHERE = (
 )
 
 
-def fields(service: str) -> dict[str, FieldInfo]:
-    """All settings of a service, by name."""
-    found: dict[str, FieldInfo] = import_module(f"{package_of(service)}.settings").Settings.model_fields
-    return found
+def fields(service: Service) -> dict[str, FieldInfo]:
+    """All settings of a service, by name: its own, then those of features."""
+    own: type[ServiceSettings] = import_module(f"{package_of(service)}.settings").Settings
+    return dict(with_settings_of_parts(own, service).model_fields)
 
 
 def settings_page() -> str:

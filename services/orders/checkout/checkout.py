@@ -45,7 +45,6 @@ from services.orders.pricing.quote import (
     require_payable,
 )
 from services.orders.problems import PriceChanged, ReservationTaken
-from services.orders.providers.provider import Provider
 from services.orders.steps.run import InventoryBatcher
 from services.orders.store.store import OrderStore, attempts_json, journal_json, lines_json, write_tombstone
 from services.orders.worker.worker import Path, Worker
@@ -63,6 +62,7 @@ from shared.errors.problems import (
     Problem,
     UnknownReservation,
 )
+from shared.payment_provider import Provider
 from shared.postgres.engine import DB_AWAY, AsyncConnection, AsyncEngine, DBAPIError, retry_deadlocks, statement
 from shared.process.load import PurchaseWork
 from shared.runtime import tracing

@@ -15,12 +15,12 @@ from sqlalchemy.dialects.postgresql import insert
 from services.orders.pricing import admin as pricing
 from services.orders.pricing.quote import Prices, require_chargeable
 from services.orders.problems import RehearsalNeedsSandbox
-from services.orders.providers.provider import Provider
 from services.orders.tables import audit_log, background_share
 from services.orders.tickets import show
 from shared.audit_log import Actor, of_event
 from shared.contracts.admin.prices import EventFileApplied
 from shared.contracts.event_file import CheckoutPart, EventFile, PricePart
+from shared.payment_provider import Provider
 from shared.postgres.engine import AsyncConnection, AsyncEngine, snapshot, transaction
 from shared.runtime.logging import get_logger
 

@@ -33,8 +33,8 @@ from services.orders.model.rules import (
     tickets_left,
 )
 from services.orders.model.rules import Ticket as TicketsOfLine
-from services.orders.providers.provider import ProviderCharge
 from shared.contracts.frames import Event
+from shared.payment_provider import ProviderCharge
 
 Row = dict[str, Any]
 

@@ -13,7 +13,6 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from services.orders.pricing.quote import TicketPrice, refusals, require_code_in_steps
 from services.orders.problems import UnknownPromoCode
-from services.orders.providers.provider import Provider
 from services.orders.tables import audit_log, event_price, order, promo_code, promo_redemption
 from shared.audit_log import Actor
 from shared.contracts.admin.prices import (
@@ -29,6 +28,7 @@ from shared.contracts.event_file import EventFile
 from shared.contracts.fields import code_key
 from shared.contracts.prices import PriceRules
 from shared.errors.problems import InvalidRequest, UnknownEvent
+from shared.payment_provider import Provider
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.postgres.pages import PageRequest
 from shared.rules.money import format_money

@@ -27,7 +27,6 @@ from cachetools import TTLCache
 from services.orders.model.order import Adjustment, AdjustmentKind, OrderLine
 from services.orders.model.view import adjustment_view, line_view
 from services.orders.problems import AmountNotPayable, PromoCodeNotValid
-from services.orders.providers.provider import ChargeLimits, Provider
 from shared.concurrency.coalescing import GroupCommits
 from shared.contracts.event_file import EventFile, SeatedSection
 from shared.contracts.fields import code_key
@@ -35,6 +34,7 @@ from shared.contracts.inventory import Reservation, ReservedItem
 from shared.contracts.inventory import ReservedItem as Reserved
 from shared.contracts.prices import Fee, PriceRules, Tax
 from shared.errors.problems import InvalidRequest
+from shared.payment_provider import ChargeLimits, Provider
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 from shared.rules.currencies import split, step_of
 from shared.rules.money import format_money

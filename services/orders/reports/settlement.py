@@ -11,7 +11,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import orjson
 
-from services.orders.providers.provider import NotSent, OutcomeUnknown, Provider, ProviderRejected
 from shared.contracts.admin.order_reports import (
     BookedCharge,
     ChargePage,
@@ -20,6 +19,7 @@ from shared.contracts.admin.order_reports import (
     SettlementSum,
 )
 from shared.errors.problems import InvalidRequest, Unavailable
+from shared.payment_provider import NotSent, OutcomeUnknown, Provider, ProviderRejected
 from shared.postgres.engine import AsyncEngine, statement
 from shared.postgres.pages import PageRequest
 from shared.runtime.clock import from_datetime

@@ -40,7 +40,6 @@ from services.orders.problems import (
     OrderNotPending,
     RefundRefused,
 )
-from services.orders.providers.provider import Provider
 from services.orders.steps.run import InventoryBatcher, payment_step
 from services.orders.store.store import OrderStore, read_in, save_in, wake_in
 from services.orders.tables import audit_log, event_refund, open_order, webhook_inbox
@@ -50,6 +49,7 @@ from shared.concurrency.background import Quiet, wake
 from shared.contracts.admin.orders import EventRefundProgress
 from shared.contracts.orders import PaymentRef
 from shared.errors.problems import AlreadyExtended, HoldExpired, IdempotencyKeyReused, LimitExceeded, PaymentInProgress
+from shared.payment_provider import Provider
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 from shared.runtime.clock import from_datetime, rfc3339
 from shared.runtime.logging import get_logger

@@ -12,7 +12,9 @@ from services.orders.metrics import ORDERS, REVIEWS
 from services.orders.model.order import LIVE_STATUSES, MISMATCH, Attempt, Order
 from services.orders.model.rules import CAPTURES_MAX, OUTSIDE, status_by_balance
 from services.orders.model.update import OrderUpdate
-from services.orders.providers.provider import (
+from services.orders.steps.run import OrderRun, payment_step
+from services.orders.tickets.show import ShowInfo
+from shared.payment_provider import (
     AlreadySucceeded,
     ChargeRequest,
     ChargeStatus,
@@ -24,8 +26,6 @@ from services.orders.providers.provider import (
     RateLimited,
     Unreachable,
 )
-from services.orders.steps.run import OrderRun, payment_step
-from services.orders.tickets.show import ShowInfo
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.orders")

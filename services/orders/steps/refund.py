@@ -7,10 +7,10 @@ from services.orders.metrics import ORDERS, REVIEWS
 from services.orders.model.order import SOLD_STATUSES, Order, Refund, TicketReturn, place_of
 from services.orders.model.rules import OVERSELL, refund_row, status_after, status_by_balance
 from services.orders.model.update import OrderUpdate
-from services.orders.providers.provider import ProviderRejected
 from services.orders.steps.purchase import report_outside
 from services.orders.steps.run import OrderRun
 from shared.contracts.inventory import GaQuantity, ReturnTickets
+from shared.payment_provider import ProviderRejected
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.orders")

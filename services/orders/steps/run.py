@@ -15,7 +15,6 @@ from typing import Any
 from services.orders.model.order import OpenOrder, Order
 from services.orders.model.rules import Step, next_due_s, next_step
 from services.orders.model.update import OrderUpdate, Release
-from services.orders.providers.provider import Provider
 from services.orders.settings import Settings
 from services.orders.store.store import Frames, OrderStore
 from services.orders.tickets.show import ShowCache
@@ -33,6 +32,7 @@ from shared.contracts.inventory import (
     StepsAnswer,
 )
 from shared.http.outgoing import ExternalClient, ExternalResponse, NotReached
+from shared.payment_provider import Provider
 from shared.process.load import PurchaseWork
 
 Failpoint = Callable[[str, str], Awaitable[None]]

@@ -15,7 +15,10 @@ import orjson
 
 from services.orders.metrics import WEBHOOKS
 from services.orders.problems import BadSignature
-from services.orders.providers.provider import (
+from services.orders.store.store import OrderStore, wake_in
+from shared.concurrency.background import Quiet
+from shared.concurrency.coalescing import GroupCommit, chunks
+from shared.payment_provider import (
     NotSent,
     OutcomeUnknown,
     Provider,
@@ -24,9 +27,6 @@ from services.orders.providers.provider import (
     SignatureInvalid,
     WebhookEvent,
 )
-from services.orders.store.store import OrderStore, wake_in
-from shared.concurrency.background import Quiet
-from shared.concurrency.coalescing import GroupCommit, chunks
 from shared.postgres.engine import statement
 from shared.runtime.clock import now_s
 from shared.runtime.logging import get_logger

@@ -33,7 +33,6 @@ from services.orders.metrics import (
 from services.orders.model.order import SALE_STATUSES, OpenOrder, Order
 from services.orders.model.rules import Step
 from services.orders.model.update import Release
-from services.orders.providers.provider import NotSent, OutcomeUnknown, ProviderTimeout, Unreachable
 from services.orders.settings import Settings
 from services.orders.steps import purchase, refund
 from services.orders.steps.run import Heartbeat, OrderRun, Parts
@@ -43,6 +42,7 @@ from services.orders.tuning import DEFAULTS, Tuning
 from shared.concurrency.leased_queue import retry_pause_s
 from shared.concurrency.tasks import stop
 from shared.errors.problems import Problem
+from shared.payment_provider import NotSent, OutcomeUnknown, ProviderTimeout, Unreachable
 from shared.postgres.engine import DB_AWAY, Servers, statement
 from shared.postgres.settings import WAITS
 from shared.process.load import PurchaseWork

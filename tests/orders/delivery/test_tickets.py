@@ -22,7 +22,7 @@ from shared.security.tickets import TicketCode, read_ticket, require_rotating_co
 from shared.security.tokens import development_keys, jwks, order_cookie, sign_order_token, unb64
 from shared.words.words import words
 from tests.orders.inventory import EVENT
-from tests.orders.shop import OPERATOR, ROOT, VIEWER, Shop, pass_header
+from tests.orders.shop import OPERATOR, VIEWER, Shop, pass_header
 from tests.support.running.suite import problem
 from tests.support.spreadsheets import csv_rows
 from tests.support.wait import wait_until
@@ -245,11 +245,3 @@ async def test_the_start_of_a_show_is_in_the_time_zone_of_its_venue(shop):
         assert (await read_show(shop.state.db, EVENT)).when(words("en")) == when
     with pytest.raises(ValueError, match="time zone"):
         EventFile.model_validate({**SHOW, "timezone": "Mars/Olympus"})
-
-
-async def test_a_rehearsal_is_refused_unless_only_the_sandbox_takes_payments(processes):
-    file = {**SHOW, "rehearsal": True}
-    for providers, status in ((("sandbox", "stripe"), 409), (("sandbox",), 200)):
-        shop = await processes.open(payment_providers=providers)
-        answer = await shop.http.put(f"/admin/orders/events/{EVENT}", json=file, headers=ROOT)
-        assert answer.status_code == status, answer.text

@@ -1,10 +1,11 @@
-"""Every provider follows the protocol: the same tests run on the sandbox and on Stripe's double."""
+"""Every provider follows the protocol. The tests of a feature with a provider import these, for a `setup` of theirs."""
 
 import time
 
 import pytest
 
-from services.orders.providers.provider import (
+from shared.http.outgoing import ExternalHttpClient, NotReached
+from shared.payment_provider import (
     AlreadySucceeded,
     NotSent,
     OutcomeUnknown,
@@ -13,19 +14,8 @@ from services.orders.providers.provider import (
     RateLimited,
     SignatureInvalid,
 )
-from shared.http.outgoing import ExternalHttpClient, NotReached, external_http_client
 from shared.runtime.clock import now_ms, now_s
-from tests.orders.provider_setups import ProviderSetup, SandboxSetup, StripeSetup
-
-
-@pytest.fixture(params=["sandbox", "stripe"])
-async def setup(request, environment):
-    await environment.clear()
-    async with external_http_client(connections_max=8) as client:
-        if request.param == "sandbox":
-            yield SandboxSetup(client, environment.sandbox_url, environment.sandbox)
-        else:
-            yield StripeSetup(client, environment.stripe_url, environment.stripe)
+from tests.orders.provider_setups import ProviderSetup
 
 
 async def test_one_key_makes_one_charge(setup: ProviderSetup):

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from services.orders.providers.sandbox import METHODS
+from services.orders.providers import METHODS
 from tests.support.wait import wait_until
 
 STUCK_ATTEMPTS = {"decline": "failed", "success_after_cancel": "processing", "redirect": "requires_action"}

@@ -12,13 +12,13 @@ import pytest
 
 from services.orders.model.order import Customer, OpenOrder
 from services.orders.problems import BadSignature
-from services.orders.providers.provider import OutcomeUnknown, ProviderCharge, WebhookEvent
 from services.orders.settings import Settings
 from services.orders.steps import purchase
 from services.orders.steps.run import OrderRun, Parts
 from services.orders.store import provider_reports
 from services.orders.store.provider_reports import Webhook, WebhookInbox, _verify
 from services.orders.store.store import OrderStore
+from shared.payment_provider import OutcomeUnknown, ProviderCharge, WebhookEvent
 from shared.runtime.clock import Clocks
 from tests.orders.processing.test_states import ATTEMPT, ORDER
 

@@ -1,6 +1,6 @@
 """The command log: it has every step of an order with its cause and error, and operators replay commands."""
 
-from services.orders.providers.provider import ProviderRejected
+from shared.payment_provider import ProviderRejected
 from tests.orders.inventory import EVENT
 from tests.orders.shop import OPERATOR, VIEWER
 from tests.support.running.suite import problem

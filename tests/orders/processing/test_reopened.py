@@ -6,9 +6,9 @@ import pytest
 
 from services.orders.model.order import OpenOrder
 from services.orders.model.update import OrderUpdate
-from services.orders.providers.provider import ProviderRejected
 from services.orders.store.store import NotWritten, OrderLost
 from services.orders.worker import worker
+from shared.payment_provider import ProviderRejected
 from tests.orders.manual_orders import ManualShop
 
 

@@ -18,7 +18,7 @@ from services.orders.model.order import (
 )
 from services.orders.model.rules import next_step
 from services.orders.model.update import OrderUpdate
-from services.orders.providers.provider import ProviderCharge
+from shared.payment_provider import ProviderCharge
 
 ORDER = Order(
     reference="R", status="pending", event_id="e", reservation_id="r", owner_id="e:h", lane=0, join_seq=1,

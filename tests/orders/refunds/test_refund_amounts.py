@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.orders.providers.provider import ProviderRejected
 from shared.contracts.inventory import ReservedItem
+from shared.payment_provider import ProviderRejected
 from tests.orders.shop import Shop
 from tests.properties.examples import bounded
 from tests.support.wait import wait_until

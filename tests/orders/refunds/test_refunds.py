@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from services.orders.providers.provider import ProviderRejected
 from shared.contracts.inventory import ReservedItem, ReturnTickets
+from shared.payment_provider import ProviderRejected
 from tests.orders.shop import Shop
 from tests.support.running.suite import problem
 

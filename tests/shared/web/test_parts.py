@@ -3,22 +3,25 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import Annotated
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Annotated, Any
 
 import httpx
 import pytest
 from fastapi import APIRouter, Depends, FastAPI
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared import features
 from shared.concurrency.background import Loops
-from shared.features import Feature
+from shared.features import BadFeature, Feature, PaymentProvider
 from shared.process.settings import ServiceSettings
 from shared.routes import SALE_SERVICES, SERVICES
 from shared.web import parts
 from shared.web.answers import Answer
 from shared.web.app import create_service, public
 from shared.web.fast_routes import FastRoute
-from shared.web.parts import Part, opened, parts_of
+from shared.web.parts import Part, opened, parts_of, with_settings_of_parts
 
 steps: list[str] = []
 worked = asyncio.Event()
@@ -107,14 +110,66 @@ async def test_what_is_switched_off_has_no_route_and_no_loop(features_found: lis
 
 def test_a_name_that_is_not_installed_stops_the_start(features_found: list[Feature]) -> None:
     features_found.append(BELL)
-    with pytest.raises(ValueError, match="no installed feature: lotery; installed are: bell"):
+    with pytest.raises(BadFeature, match="no installed feature: lotery; installed are: bell"):
         service(features_off="lotery, bell")
 
 
 def test_two_features_of_one_name_stop_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "_ours", lambda: [BELL, BELL])
-    with pytest.raises(ValueError, match="the same name: bell"):
+    with pytest.raises(BadFeature, match="the same name: bell"):
         features.installed.__wrapped__()
+
+
+def test_two_payment_providers_of_one_name_stop_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    gong = Feature(name="gong", what="Rings.", providers=[PaymentProvider("ring", "anywhere:RING")] * 2)
+    monkeypatch.setattr(features, "_ours", lambda: [gong])
+    with pytest.raises(BadFeature, match="payment providers have the same name: ring"):
+        features.installed.__wrapped__()
+
+
+def test_a_package_is_found_by_its_entry_point_or_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def registers(name: str) -> None:
+        point = EntryPoint(name="bell", value=f"{__name__}:{name}", group=features.GROUP)
+        monkeypatch.setattr(features, "entry_points", lambda group: [point] if group == point.group else [])
+
+    monkeypatch.setattr(features, "_ours", list)
+    registers("BELL")
+    assert features.installed.__wrapped__() == (BELL,)
+    registers("GONG")
+    with pytest.raises(BadFeature, match=f"cannot load the feature at {__name__}:GONG: .* no attribute 'GONG'"):
+        features.installed.__wrapped__()
+
+
+class BellSettings(BaseSettings):
+    """Settings of a part."""
+
+    bell_sound: str = "ding"
+
+
+class OwnSettings(ServiceSettings):
+    """Those of the service."""
+
+    model_config = SettingsConfigDict(env_prefix="QUEUE_")
+
+
+WITH_SETTINGS = Part(settings=BellSettings)
+
+
+def test_the_settings_of_a_part_join_those_of_its_service(
+    features_found: list[Feature], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Under the service's prefix or for all services, from the environment or a file."""
+    features_found.append(Feature(name="bell", what="Rings.", parts={"queue": f"{__name__}:WITH_SETTINGS"}))
+    joined: Any = with_settings_of_parts(OwnSettings, "queue")
+    assert isinstance(joined(), OwnSettings)
+    assert joined().bell_sound == "ding"
+    (tmp_path / "onsale_bell_sound").write_text("dong\n")
+    monkeypatch.setenv("ONSALE_SECRETS_DIR", str(tmp_path))
+    assert joined().bell_sound == "dong"
+    monkeypatch.setenv("QUEUE_BELL_SOUND", "clang")
+    monkeypatch.setenv("BELL_SOUND", "nobody's")
+    assert joined().bell_sound == "clang"
+    assert with_settings_of_parts(OwnSettings, "orders") is OwnSettings
 
 
 def test_a_part_is_only_that_of_its_service(features_found: list[Feature]) -> None:

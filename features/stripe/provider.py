@@ -27,8 +27,11 @@ from stripe import (
     StripeObject,
 )
 
+from features.stripe.orders import StripeSettings, from_stripe, stripe_limits, to_stripe
 from services.orders.metrics import PROVIDER_SECONDS
-from services.orders.providers.provider import (
+from shared.features import BadFeature
+from shared.http.outgoing import ExternalClient, NotReached, ResponseLost
+from shared.payment_provider import (
     AlreadySucceeded,
     ChargeDispute,
     ChargeRequest,
@@ -45,9 +48,6 @@ from services.orders.providers.provider import (
     WebhookEvent,
     verify,
 )
-from services.orders.providers.stripe_amounts import from_stripe, stripe_limits, to_stripe
-from services.orders.settings import Settings
-from shared.http.outgoing import ExternalClient, NotReached, ResponseLost
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.orders")
@@ -69,12 +69,13 @@ MONEY: Final = ("authorised", "succeeded")
 Answer = dict[str, Any]
 
 
-def open_provider(client: ExternalClient, settings: Settings) -> "Stripe":
-    assert settings.stripe_secret_key is not None, "the settings ensure it"
+def open_provider(client: ExternalClient, settings: StripeSettings, timeout_s: float) -> "Stripe":
+    key, secrets = settings.stripe_secret_key, settings.stripe_webhook_secrets
+    if not (key and secrets):
+        raise BadFeature("the provider stripe needs stripe_secret_key and stripe_webhook_secrets")
     return Stripe(
-        client, API_URL, secret_key=settings.stripe_secret_key.get_secret_value(),
-        webhook_secrets=[secret.get_secret_value() for secret in settings.stripe_webhook_secrets],
-        timeout_s=settings.provider_timeout_s,
+        client, API_URL, secret_key=key.get_secret_value(), timeout_s=timeout_s,
+        webhook_secrets=[secret.get_secret_value() for secret in secrets],
     )  # fmt: skip
 
 

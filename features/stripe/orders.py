@@ -1,14 +1,20 @@
-"""Amounts at Stripe: in which units it counts each currency, and what it takes in one charge.
+"""What orders knows of Stripe without its library: the settings, in which units it counts each currency, and what it
+takes in one charge.
 
 Sources: Stripe's pages "Currencies" and "Minimum and maximum charge amounts". Payouts of HUF and TWD go without minor
 units, charges with them, so that nothing is to be done for these two.
 """
 
 from fractions import Fraction
-from typing import Final
+from typing import Annotated, Final
 
-from services.orders.providers.provider import ChargeLimits
+from pydantic import BeforeValidator, Field, SecretStr
+from pydantic_settings import BaseSettings, NoDecode
+
+from shared.payment_provider import ChargeLimits
 from shared.rules.currencies import digits
+from shared.security.user_settings import listed
+from shared.web.parts import Part
 
 UNITS: Final = {"ISK": Fraction(100), "UGX": Fraction(100), "MGA": Fraction(1, 100)}  # Stripe's units of a minor unit
 THREE_DIGITS, THREE_DIGITS_STEP = 3, 10  # the last of three digits must be 0
@@ -23,6 +29,18 @@ LEAST_OF: Final = {  # in minor units; of other currencies it depends on the rat
     "MYR": 2_00, "NOK": 3_00, "NZD": 50, "PHP": 50, "PLN": 2_00, "RON": 2_00, "RUB": 50, "SEK": 3_00, "SGD": 50,
     "THB": 10_00, "USD": 50, "ZAR": 50,
 }  # fmt: skip
+
+
+class StripeSettings(BaseSettings):
+    """Needed where `ORDERS_PAYMENT_PROVIDERS` names Stripe."""
+
+    stripe_secret_key: SecretStr | None = Field(None, description="Stripe's API key: sk_… or rk_…")
+    stripe_webhook_secrets: Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(listed)] = Field(
+        (), description="Stripe's webhook signing secrets: whsec_…[,whsec_…]; two while one is replaced."
+    )
+
+
+PART = Part(settings=StripeSettings)
 
 
 def stripe_limits(currency: str) -> ChargeLimits:

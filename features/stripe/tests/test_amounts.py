@@ -6,7 +6,7 @@ import io
 import httpx
 import pytest
 
-from services.orders.providers.stripe_amounts import from_stripe, stripe_limits, to_stripe
+from features.stripe.orders import from_stripe, stripe_limits, to_stripe
 from shared.contracts.inventory import ReservedItem
 from shared.rules.currencies import CURRENCIES, digits
 from tests.orders.conftest import OrdersProcesses

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tests.support.providers.stripe_double import Json, StripeDouble, StripeError
+from features.stripe.tests.stripe_double import Json, StripeDouble, StripeError
 
 SECRET_KEY = "sk_test_double"
 HANG_MAX_S = 2.0

@@ -1,4 +1,6 @@
-"""The sandbox provider over its HTTP API, mapped to the provider protocol."""
+"""The payment providers of this process: those of features that the setting `payment_providers` names, and the sandbox
+over its HTTP API.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -9,13 +11,17 @@ from urllib.parse import quote
 import orjson
 
 from services.orders.metrics import PROVIDER_SECONDS
-from services.orders.providers.provider import (
+from services.orders.settings import Settings
+from shared.features import BadFeature, PaymentProvider, load, payment_providers
+from shared.http.outgoing import ExternalClient, ExternalResponse, NotReached, ResponseLost
+from shared.payment_provider import (
     NO_LIMITS,
     AlreadySucceeded,
     ChargeDispute,
     ChargeLimits,
     ChargeRequest,
     OutcomeUnknown,
+    Provider,
     ProviderCharge,
     ProviderRejected,
     ProviderTimeout,
@@ -25,11 +31,9 @@ from services.orders.providers.provider import (
     WebhookEvent,
     verify,
 )
-from services.orders.providers.stripe_amounts import stripe_limits
-from services.orders.settings import Settings
-from shared.http.outgoing import ExternalClient, ExternalResponse, NotReached, ResponseLost
 from shared.runtime.clock import from_datetime, rfc3339
 
+ANYTHING = "none"  # as `sandbox_limits`
 SIGNATURE_HEADER = "sandbox-signature"
 SUCCEEDED = "charge.succeeded"
 KEY_REUSED = "idempotency_key_reused"
@@ -160,7 +164,30 @@ def _charge(answer: dict[str, Any]) -> ProviderCharge:
     )
 
 
-def open_provider(client: ExternalClient, settings: Settings) -> Sandbox:
-    secrets, timeout_s = settings.sandbox_webhook_secrets, settings.provider_timeout_s
-    limits = stripe_limits if settings.sandbox_limits == "stripe" else lambda _: NO_LIMITS
-    return Sandbox(client, settings.sandbox_url, secrets=secrets, timeout_s=timeout_s, limits=limits)
+def open_providers(client: ExternalClient, settings: Settings) -> dict[str, Provider]:
+    """The providers of `payment_providers`, by name. Raises `BadFeature` for one that is unknown or incomplete."""
+    known, opened = payment_providers(settings.features_off), dict[str, Provider]()
+    for name in settings.payment_providers:
+        if name == Sandbox.name:
+            opened[name] = Sandbox(
+                client, settings.sandbox_url, secrets=settings.sandbox_webhook_secrets,
+                timeout_s=settings.provider_timeout_s, limits=_limits_of(settings.sandbox_limits, known),
+            )  # fmt: skip
+        elif name in known:
+            opened[name] = load(known[name].open)(client, settings, settings.provider_timeout_s)
+        else:
+            names = ", ".join((Sandbox.name, *known))
+            raise BadFeature(f"payment_providers: there is no provider named {name}; there are {names}")
+        if not hasattr(opened[name], "limits"):
+            raise BadFeature(f"payment_providers: {name} does not say what it takes in one charge: limits(currency)")
+    return opened
+
+
+def _limits_of(name: str, known: Mapping[str, PaymentProvider]) -> Callable[[str], ChargeLimits]:
+    """What the sandbox takes: anything, or what this provider does."""
+    if name == ANYTHING:
+        return lambda _: NO_LIMITS
+    if name not in known or (where := known[name].limits) is None:
+        raise BadFeature(f"sandbox_limits: no provider named {name} says beforehand what it takes")
+    limits: Callable[[str], ChargeLimits] = load(where)
+    return limits

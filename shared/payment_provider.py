@@ -1,7 +1,8 @@
 """The protocol of payment providers: what each can do, and which answers it may give.
 
-What a call returns is the provider's own answer about a charge; the caller decides what follows. A new provider is one
-more file. `verify` is for those whose webhooks are signed as Stripe's and the sandbox's are.
+What a call returns is the provider's own answer about a charge; orders decides what follows. A provider is a file of a
+feature or of a package (`shared.features.PaymentProvider`). `verify` is for those whose webhooks are signed as Stripe's
+and the sandbox's are.
 """
 
 import hashlib

@@ -1,22 +1,58 @@
-"""The peculiarities of Stripe: idempotency keys that expire, paged lists, its own minor units."""
+"""The peculiarities of Stripe: settings, idempotency keys that expire, paged lists, its own minor units."""
 
 import asyncio
+import os
+import subprocess
+import sys
+from typing import Any
 
 import pytest
 
-from services.orders.providers.provider import NotSent, ProviderRejected, ProviderTimeout
-from services.orders.providers.stripe import Stripe
+from features.stripe import provider as stripe_provider
+from features.stripe.provider import Stripe
+from services.orders.providers import open_providers
+from services.orders.settings import Settings
+from shared.features import BadFeature
 from shared.http.outgoing import external_http_client
+from shared.payment_provider import NotSent, ProviderRejected, ProviderTimeout
 from shared.runtime.clock import now_ms
-from tests.orders.provider_setups import StripeSetup
+from shared.web.parts import with_settings_of_parts
 from tests.support.wait import wait_until
 
+SETTINGS = with_settings_of_parts(Settings, "orders")
+CLIENT: Any = None
 
-@pytest.fixture
-async def setup(environment):
-    await environment.clear()
-    async with external_http_client(connections_max=8) as client:
-        yield StripeSetup(client, environment.stripe_url, environment.stripe)
+
+def test_stripe_without_its_secrets_is_refused_at_the_start(monkeypatch):
+    monkeypatch.setenv("ORDERS_PAYMENT_PROVIDERS", "sandbox, stripe")
+    for variable in ("ORDERS_STRIPE_SECRET_KEY", "ORDERS_STRIPE_WEBHOOK_SECRETS"):
+        with monkeypatch.context() as one:
+            one.setenv(variable, "one alone")
+            with pytest.raises(BadFeature, match="stripe_secret_key and stripe_webhook_secrets"):
+                open_providers(CLIENT, SETTINGS())
+    monkeypatch.setenv("ORDERS_STRIPE_SECRET_KEY", "sk_test")
+    monkeypatch.setenv("ORDERS_STRIPE_WEBHOOK_SECRETS", "whsec_1,whsec_2")
+    settings = SETTINGS()
+    assert [*open_providers(CLIENT, settings)] == ["sandbox", "stripe"]
+    assert "sk_test" not in repr(settings)
+
+
+def test_stripe_that_is_switched_off_takes_no_payments():
+    with pytest.raises(BadFeature, match="no provider named stripe; there are sandbox"):
+        open_providers(CLIENT, SETTINGS(payment_providers=("stripe",), features_off={"stripe"}))
+
+
+def test_where_it_is_not_named_its_library_is_not_imported():
+    code = """
+import sys
+from services.orders import app, providers
+
+providers.open_providers(None, app.create_app().state.settings)
+print("features.stripe.orders" in sys.modules, "stripe" in sys.modules)
+"""
+    environ = {**os.environ, "ORDERS_SANDBOX_LIMITS": "stripe"}
+    ran = subprocess.run([sys.executable, "-P", "-c", code], env=environ, capture_output=True, text=True, check=True)
+    assert ran.stdout == "True False\n"
 
 
 async def test_a_call_repeated_while_the_first_runs_waits_for_it(setup):
@@ -70,6 +106,6 @@ async def test_a_request_without_token_or_return_url_is_refused_before_the_call(
 
 async def test_a_wrong_secret_key_means_that_nothing_was_sent(setup):
     async with external_http_client(connections_max=8) as client:
-        provider = Stripe(client, setup.url, secret_key="sk_wrong", webhook_secrets=[], timeout_s=10.0)
+        provider = Stripe(client, stripe_provider.API_URL, secret_key="sk_wrong", webhook_secrets=[], timeout_s=10.0)
         with pytest.raises(NotSent, match="credentials"):
             await provider.create(setup.request())

@@ -1,0 +1,1 @@
+"""Stripe as payment provider."""
