@@ -14,7 +14,7 @@ from onsale.maintenance.metrics_reference import catalogue as metrics
 from shared.alarms import ALARMS
 from shared.features import package_of
 from shared.process.settings import PublicSettings
-from shared.routes import SERVICES, SERVICES_WITH_TABLES
+from shared.routes import SERVICES, SERVICES_WITH_TABLES, Service
 from shared.web.api_document import operations
 from tools.problem_catalogue import catalogue as problems
 from tools.reference import commands, endpoints, events, frames, redis_keys, settings, tables
@@ -52,7 +52,7 @@ def test_a_list_of_numbers_is_separated_by_commas_as_the_page_says(monkeypatch: 
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_every_setting_has_a_row_and_a_meaning(service: str) -> None:
+def test_every_setting_has_a_row_and_a_meaning(service: Service) -> None:
     shown = page("settings.md")
     for name, field in settings.fields(service).items():
         assert field.description, name
