@@ -126,7 +126,7 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 # Order-only below: a changed contract makes the clients' parts anew and installs nothing again.
-$(CLIENTS): $(wildcard tools/clients/*.py services/gateway/pages/openapi/*.json shared/contracts/admin/*.py) | $(BIN)/python
+$(CLIENTS): $(wildcard tools/clients/*.py services/gateway/pages/openapi/*.json shared/contracts/*/*.py features/*/*.py) | $(BIN)/python
 	@PYTHONPATH=. $(BIN)/python -m tools.clients
 
 $(VENV)/run.stamp: requirements-embedded.lock pyproject.toml | $(CLIENTS)

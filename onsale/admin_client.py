@@ -1,29 +1,25 @@
 """Client of the suite's admin API, for the command line, `onsale up` and the simulator.
 
-A refusal of the API is raised as an `OperatorError` with the problem's own text. The models of a service are imported
-by the method that needs them: they take longer to build than most commands take to run.
+A refusal of the API is raised as an `OperatorError` with the problem's own text.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import httpx
 from pydantic import ValidationError
 
 from onsale.client import Operator, Problem
-from onsale.client.connection import Request, segment
+from onsale.client.connection import Request
 from onsale.client.problem import NO_ANSWER, Answer
 from onsale.errors import OperatorError
-from shared.contracts.admin.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from shared.contracts.event_file import EventFile
     from shared.report.invariants import CheckedInvariant
 
 NO_PICTURES: Mapping[str, bytes] = {}
-
-Answered = TypeVar("Answered")
 
 
 def _unheard(warning: str) -> None:
@@ -50,13 +46,13 @@ class AdminClient(Operator):
             said = problem.members.get("detail") or f"{request.method} {request.path} answered {problem.status}"
             raise (NotFoundThere if problem.status == 404 else OperatorError)(str(said)) from problem
 
-    async def call_at(self, endpoint: Endpoint[Answered], path: str, *args: Any, **more: Any) -> Answered:
+    async def call(self, operation: str, /, *args: Any, **more: Any) -> Any:
         """Raises `OperatorError`, also for an answer in another form."""
         try:
-            return await super().call_at(endpoint, path, *args, **more)
+            return await super().call(operation, *args, **more)
         except ValidationError as unexpected:
             hint = "use the `onsale` of the suite's version"
-            raise OperatorError(f"{endpoint.method} {path} answered in another form: {hint}.") from unexpected
+            raise OperatorError(f"{operation} was answered in another form: {hint}.") from unexpected
 
     async def apply(
         self, event: "EventFile", *, pictures: Mapping[str, bytes] = NO_PICTURES, dry_run: bool = False,
@@ -68,31 +64,26 @@ class AdminClient(Operator):
         All three check the file before any takes it: a file that one refuses changes nothing. Applying it again
         changes nothing. `warn` is told what they take and may not be meant. Raises `OperatorError`.
         """
-        from shared.contracts.admin import inventory, prices, queue
-
-        endpoints: dict[str, Endpoint[Any]] = {  # the queue last: its room opens the sale
-            "inventory": inventory.APPLY_EVENT, "orders": prices.APPLY_EVENT, "queue": queue.APPLY_EVENT,
+        apply: dict[str, Callable[..., Awaitable[Any]]] = {  # the queue last: its room opens the sale
+            "inventory": self.apply_inventory_event, "orders": self.apply_prices_event,
+            "queue": self.apply_queue_event,
         }  # fmt: skip
 
         async def put(service: str, *, dry_run: bool) -> bool:
-            query = {"dry_run": dry_run or None, "reason": reason}
-            applied = await self.call(endpoints[service], event, query=query, event_id=event.event_id)
-            if dry_run and isinstance(applied, prices.EventFileApplied):
-                for warning in applied.warnings:
-                    warn(warning)
-            return not isinstance(applied, queue.RoomView) and applied.changed
+            applied = await apply[service](event.event_id, event, dry_run=dry_run or None, reason=reason)
+            for warning in getattr(applied, "warnings", ()) if dry_run else ():
+                warn(warning)
+            return bool(getattr(applied, "changed", False))  # a room has no such field
 
-        changes = {service: await put(service, dry_run=True) for service in endpoints}
+        changes = {service: await put(service, dry_run=True) for service in apply}
         stored = await self.pictures(event.event_id, pictures)
         new = {name: content for name, content in pictures.items() if stored.get(name) != content}
         changes["inventory"] |= bool(new)
         if dry_run:
             return changes
         for name, content in new.items():
-            await self.content(
-                "put_picture", "PUT", picture_path(event.event_id, name), body=content, query={"reason": reason}
-            )
-        for applied, service in enumerate(services := tuple(endpoints)):
+            await self.put_picture(event.event_id, name, content, reason=reason)
+        for applied, service in enumerate(services := tuple(apply)):
             try:
                 await put(service, dry_run=False)
             except OperatorError as refused:
@@ -121,25 +112,14 @@ class AdminClient(Operator):
         found = {}
         for name in names:
             with suppress(NotFoundThere):
-                found[name] = await self.content("read_picture", "GET", picture_path(event_id, name))
+                found[name] = await self.read_picture(event_id, name)
         return found
 
     async def audit(self, event_id: str) -> "list[CheckedInvariant]":
         """The invariants of queue, orders and inventory, and the one between orders and inventory."""
         from shared.report.invariants import check_invariants
 
-        return await check_invariants(self.ask, event_id)
-
-    async def ask(
-        self, _service: str, endpoint: Endpoint[Answered], query: Mapping[str, Any] | None = None, /, **path_values: str
-    ) -> Answered:
-        """`call`, as the report asks: one address has all services. Raises `OperatorError`."""
-        return await self.call(endpoint, None, query=query, key=None, **path_values)
-
-
-def picture_path(event_id: str, name: str) -> str:
-    """Where an operator puts and reads a picture of an event."""
-    return f"/admin/inventory/events/{segment(event_id)}/pictures/{segment(name)}"
+        return await check_invariants(self, event_id)
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:

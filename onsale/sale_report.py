@@ -19,7 +19,7 @@ def flow(event_id: EventId) -> None:
 
     Example: onsale flow arena-2026
     """
-    now = with_admin(lambda admin: read_flow(admin.ask, event_id))
+    now = with_admin(lambda admin: read_flow(admin, event_id))
     out.print(_funnel(event_id, now))
     out.print(_pending(now))
     if now.orders.declines:
@@ -92,7 +92,7 @@ def report(
 
     Example: onsale report arena-2026 --out arena.html
     """
-    sale = with_admin(lambda admin: read_sale(admin.ask, event_id, failure=OperatorError))
+    sale = with_admin(lambda admin: read_sale(admin, event_id, failure=OperatorError))
     try:
         with file.open("x", encoding="utf-8") as opened:
             opened.write(write_page(sale))

@@ -90,7 +90,8 @@ StateDep = Annotated[State, Depends(_state)]
 
 
 @router.post(
-    console.SIGN_IN.path, summary="Sign in with a key or a one-time link", openapi_extra={"security": []},
+    "/console/session", operation_id="sign_in", summary="Sign in with a key or a one-time link",
+    openapi_extra={"security": []},
     responses={401: {"description": "A wrong key, or a link that was used"}, 403: {"description": "A foreign page"}},
 )  # fmt: skip
 async def sign_in(request: Request, wanted: console.SignIn, state: StateDep, response: Response) -> console.Session:
@@ -107,13 +108,13 @@ async def sign_in(request: Request, wanted: console.SignIn, state: StateDep, res
     return _shown(session)
 
 
-@router.get(console.READ_SESSION.path, summary="Get who is signed in")
+@router.get("/console/session", operation_id="read_session", summary="Get who is signed in")
 async def read_session(request: Request, response: Response) -> console.Session:
     response.headers["cache-control"] = NO_STORE
     return _shown(signed_in(request))
 
 
-@router.delete(console.READ_SESSION.path, status_code=204, summary="Sign out in this browser")
+@router.delete("/console/session", status_code=204, operation_id="sign_out", summary="Sign out in this browser")
 async def sign_out(request: Request, response: Response) -> None:
     _require_own_page(request)
     response.headers["set-cookie"] = session_field(request.scope)
@@ -129,21 +130,24 @@ def _shown(session: OperatorSession) -> console.Session:
     return console.Session(name=name, role=role, expires_at=datetime.fromtimestamp(session.expires_at_s, UTC))
 
 
-@router.get(console.LIST_EVENTS.path, summary="List the events")
+@router.get("/console/api/events", operation_id="list_events", summary="List the events")
 async def list_events(_operator: Viewer, state: StateDep) -> console.EventList:
     return console.EventList(events=await state.gathering.overviews())
 
 
-@router.get(console.READ_FAN_VIEW.path, summary="See what a fan at a position is told")
+@router.get(
+    "/console/api/events/{event_id}/fan-view",
+    operation_id="read_fan_view",
+    summary="See what a fan at a position is told",
+)
 async def read_fan_view(
     event_id: EventIdPath, _operator: Viewer, state: StateDep,
     position: Annotated[int, Query(ge=1, le=POSITION_MAX)], lane: Annotated[int, Query(ge=0, le=LANES_MAX)] = 0,
 ) -> console.FanView:  # fmt: skip
-    query = {"position": position, "lane": lane}
-    return await state.admin.ask("gateway", console.READ_PREVIEW, query, event_id=event_id)
+    return await state.admin.read_preview(event_id, position=position, lane=lane)
 
 
-@router.get(console.READ_HISTORY.path, summary="Get the figures of the past")
+@router.get("/console/api/events/{event_id}/vitals", operation_id="read_history", summary="Get the figures of the past")
 async def read_history(
     event_id: EventIdPath, _operator: Viewer, state: StateDep, from_ms: At = None, to_ms: At = None,
     step_s: Annotated[int, Query(ge=1, le=STEP_MAX_S)] = 1,
@@ -162,7 +166,12 @@ async def read_history(
     return history_of(thinned([*earlier, *recent], step_ms_of(since_ms, until_ms, step_s)), alarms)
 
 
-@router.post(console.REHEARSAL, status_code=202, summary="Start a rehearsal of an event")
+@router.post(
+    "/console/api/events/{event_id}/rehearsal",
+    status_code=202,
+    operation_id="start_rehearsal",
+    summary="Start a rehearsal of an event",
+)
 async def start_rehearsal(
     request: Request, event_id: EventIdPath, _operator: AnAdmin, state: StateDep, wanted: console.RehearsalStart
 ) -> console.RehearsalView:
@@ -172,13 +181,22 @@ async def start_rehearsal(
     return await state.rehearsals.start(signed_in(request), event_id, wanted)
 
 
-@router.get(console.REHEARSAL, summary="Get the last rehearsal of an event")
+@router.get(
+    "/console/api/events/{event_id}/rehearsal",
+    operation_id="read_rehearsal",
+    summary="Get the last rehearsal of an event",
+)
 async def read_rehearsal(event_id: EventIdPath, _operator: Viewer, state: StateDep) -> console.RehearsalView:
     """The same from every console, whichever runs it."""
     return await state.rehearsals.read(event_id)
 
 
-@router.delete(console.REHEARSAL, status_code=204, summary="Stop and remove the rehearsal of an event")
+@router.delete(
+    "/console/api/events/{event_id}/rehearsal",
+    status_code=204,
+    operation_id="remove_rehearsal",
+    summary="Stop and remove the rehearsal of an event",
+)
 async def remove_rehearsal(request: Request, event_id: EventIdPath, _operator: AnAdmin, state: StateDep) -> None:
     """Stops it if it runs, closes its copy, and forgets its result. What was sold there stays in the tables, as of
     every closed event.
@@ -186,22 +204,29 @@ async def remove_rehearsal(request: Request, event_id: EventIdPath, _operator: A
     await state.rehearsals.remove(signed_in(request), event_id)
 
 
-@router.get(console.REPORT_PATH, summary="Get the report of a sale", response_class=HTMLResponse)
+@router.get(
+    "/console/api/events/{event_id}/report",
+    operation_id="export_report",
+    summary="Get the report of a sale",
+    response_class=HTMLResponse,
+)
 async def read_report(
     event_id: EventIdPath, _operator: Viewer, state: StateDep, download: bool = False
 ) -> HTMLResponse:  # fmt: skip
     """One page without scripts; it names no fan. `download`: as a file."""
 
     async def write() -> str:
-        return write_page(await read_sale(state.report_source.ask, event_id, failure=Problem))
+        return write_page(await read_sale(state.report_source, event_id, failure=Problem))
 
     name = {"content-disposition": f'attachment; filename="{event_id}-report.html"'} if download else {}
     return HTMLResponse(await state.reports.get(event_id, write), headers=REPORT_HEADERS | name)
 
 
 @router.get(
-    console.STREAM_PATH, summary="Stream the figures of an event", response_class=Response,
-    responses={200: {"description": "Server-sent events", "content": {"text/event-stream": {}}}},
+    console.STREAM_PATH, operation_id="stream_event", summary="Stream the figures of an event", response_class=Response,
+    responses={
+        200: {"model": console.Snapshot, "description": "Server-sent events", "content": {"text/event-stream": {}}}
+    },
 )  # fmt: skip
 async def stream(event_id: EventIdPath, request: Request, _operator: Viewer, state: StateDep) -> Response:
     """First `snapshot`, also after a reconnect. Then `vitals` each second, `alarms` and `processes` when they change,
@@ -215,7 +240,11 @@ async def stream(event_id: EventIdPath, request: Request, _operator: Viewer, sta
     )  # fmt: skip
 
 
-@router.get(approvals.LIST_APPROVALS.path, summary="List what waits for a second person")
+@router.get(
+    "/console/api/events/{event_id}/approvals",
+    operation_id="list_approvals",
+    summary="List what waits for a second person",
+)
 async def list_approvals(
     event_id: EventIdPath, _operator: Viewer, request: Request, state: StateDep, response: Response
 ) -> approvals.ApprovalList:
@@ -224,7 +253,12 @@ async def list_approvals(
     return approvals.ApprovalList(approvals=await state.approvals.of(event_id, signed_in(request).holder))
 
 
-@router.post(approvals.REQUEST_APPROVAL.path, status_code=201, summary="Ask a second person")
+@router.post(
+    "/console/api/events/{event_id}/approvals",
+    status_code=201,
+    operation_id="request_approval",
+    summary="Ask a second person",
+)
 async def request_approval(
     event_id: EventIdPath, wanted: approvals.NewApproval, _operator: AnOperator, request: Request, state: StateDep
 ) -> approvals.ApprovalView:
@@ -232,7 +266,11 @@ async def request_approval(
     return await state.approvals.request(event_id, wanted, signed_in(request))
 
 
-@router.post(approvals.DECIDE_APPROVAL.path, summary="Approve or refuse what another operator asks for")
+@router.post(
+    "/console/api/events/{event_id}/approvals/{approval_id}/{decision}",
+    operation_id="decide_approval",
+    summary="Approve or refuse what another operator asks for",
+)
 async def decide_approval(
     event_id: EventIdPath, approval_id: ApprovalIdPath, decision: Literal["approve", "refuse"], _operator: AnOperator,
     request: Request, state: StateDep,
@@ -242,7 +280,12 @@ async def decide_approval(
     return await state.approvals.decide(event_id, approval_id, session, approves=decision == "approve")
 
 
-@router.delete(approvals.WITHDRAW_APPROVAL.path, status_code=204, summary="Withdraw what you asked a second person for")
+@router.delete(
+    "/console/api/events/{event_id}/approvals/{approval_id}",
+    status_code=204,
+    operation_id="withdraw_approval",
+    summary="Withdraw what you asked a second person for",
+)
 async def withdraw_approval(
     event_id: EventIdPath, approval_id: ApprovalIdPath, _operator: AnOperator, request: Request, state: StateDep
 ) -> None:

@@ -14,11 +14,12 @@ from sqlalchemy.engine import RowMapping
 
 from features.console.problems import ApprovalDecided, TooManyApprovals, UnknownApproval
 from features.console.tables import approval
-from shared.contracts.admin.approvals import ENDPOINTS, ApprovalView, ApprovedCall, NewApproval
+from shared.contracts.admin.approvals import ApprovalView, ApprovedCall, NewApproval
+from shared.contracts.admin.operation import models
 from shared.contracts.fields import refusal
 from shared.errors.problems import InvalidRequest, NotAllowed
 from shared.postgres.engine import AsyncEngine
-from shared.rules.two_persons import CONTROLS, Control
+from shared.process.controls import CONTROLS
 from shared.runtime.clock import now_ms
 from shared.security.auth import (
     APPROVAL_S,
@@ -38,7 +39,7 @@ ID_BYTES = 12
 class Approvals:
     """Those of all events; `controls` are the ones that need a second person."""
 
-    def __init__(self, db: AsyncEngine, keys: Keyring, controls: frozenset[Control]) -> None:
+    def __init__(self, db: AsyncEngine, keys: Keyring, controls: frozenset[str]) -> None:
         self._db, self._keys, self.controls = db, keys, controls
 
     async def of(self, event_id: str, reader: KeyHolder | None = None) -> list[ApprovalView]:
@@ -121,12 +122,11 @@ class Approvals:
             return (await connection.execute(statement)).mappings().first()
 
 
-def _figures(control: Control, body: str) -> dict[str, Any]:
+def _figures(control: str, body: str) -> dict[str, Any]:
     """The body as the service will read it. Raises `InvalidRequest` unless it would, and if it gives no reason."""
-    model = ENDPOINTS[control].body
-    assert model is not None
+    model = models(CONTROLS[control].body)
     try:
-        figures: dict[str, Any] = model.model_validate_json(body).model_dump(mode="json")
+        figures: dict[str, Any] = model.dump_python(model.validate_json(body), mode="json")
     except ValidationError as refused:
         raise InvalidRequest(f"The body: {refusal(refused.errors()[0])}") from refused
     if not (figures.get("reason") or "").strip():

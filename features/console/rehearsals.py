@@ -27,8 +27,7 @@ from features.console.gathering.admin_api import AdminApi
 from features.console.problems import NoRehearsal, NoSimulator, PaymentIsReal, RehearsalRuns
 from features.console.settings import Settings
 from features.console.tuning import Tuning
-from shared.contracts.admin.console import READ_PROVIDERS, RehearsalStart, RehearsalState, RehearsalView
-from shared.contracts.admin.queue import SET_ROOM_STATE
+from shared.contracts.admin.console import RehearsalStart, RehearsalState, RehearsalView
 from shared.errors.problems import Unavailable, UnknownEvent
 from shared.redis.client import REDIS_AWAY, Redis
 from shared.runtime.logging import get_logger
@@ -175,7 +174,7 @@ class Rehearsals:
         """Raises `NoSimulator`, `PaymentIsReal`, `RehearsalRuns`, `Unavailable`, and the problems of orders."""
         if importlib.util.find_spec("onsale") is None:
             raise NoSimulator
-        offered = {one.name for one in (await self._admin.ask("orders", READ_PROVIDERS)).providers}
+        offered = {one.name for one in (await self._admin.read_providers()).providers}
         if offered != {SANDBOX}:
             raise PaymentIsReal(f"Payments go to {', '.join(sorted(offered))}: a rehearsal could move real money.")
         if self._task and not self._task.done():
@@ -217,8 +216,8 @@ class Rehearsals:
             view = await self.read(event_id)
         if view.copy_id is not None:
             with suppress(UnknownEvent):
-                body = {"reason": "The rehearsal is removed"}
-                await self._admin.act("queue", SET_ROOM_STATE, body, session, event_id=view.copy_id, action="close")
+                why = {"reason": "The rehearsal is removed"}
+                await self._admin.acting_as(session).set_room_state(view.copy_id, "close", why)
         await self._records.forget(event_id)
         log.info("rehearsal.removed", event_id=event_id, by=session.operator.name)
 

@@ -2,15 +2,16 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from onsale.atomic_file import atomic_write
-from onsale.cli.context import AdminCommands, Before, EventId, Reason, call_admin, out, print_page, rfc3339
+from onsale.cli.context import AdminCommands, Before, EventId, Reason, out, print_page, rfc3339, with_admin
 from onsale.errors import OperatorError
-from shared.contracts.admin import queue
+
+if TYPE_CHECKING:
+    from onsale.admin_client import AdminClient
 
 CREATED_AT_ONCE, REVOKED_AT_ONCE = 10_000, 1_000
 
@@ -36,11 +37,15 @@ def create(
     if file is not None and file.exists():
         raise OperatorError(f"{file} is there already; codes are never written over something else.")
     created: list[str] = []
-    try:
+
+    async def create_all(admin: "AdminClient") -> None:
         while len(created) < count:
             part = min(CREATED_AT_ONCE, count - len(created))
             body = {"lane": lane, "count": part, "uses": uses, "reason": reason}
-            created += call_admin(queue.CREATE_ACCESS_CODES, body, event_id=event_id).codes
+            created.extend((await admin.create_access_codes(event_id, body)).codes)
+
+    try:
+        with_admin(create_all)
     finally:  # codes that were created are shown even if a later request failed: nobody can read them again
         if created:
             _show(event_id, created, file)
@@ -58,12 +63,12 @@ def _show(event_id: str, created: list[str], file: Path | None) -> None:
 @app.command("list")
 def list_codes(event_id: EventId, before: Before = None) -> None:
     """List access codes by id, with lane and uses. The codes themselves cannot be read again."""
-    found = call_admin(queue.LIST_ACCESS_CODES, query={"before": before}, event_id=event_id)
-    table = Table("id", "lane", "uses", "made at", "revoked at", title=event_id)
-    for code in found.codes:
-        used, times = f"{code.uses} of {code.uses_max}", map(rfc3339, (code.created_at, code.revoked_at))
-        table.add_row(code.code_id, str(code.lane), used, *times)
-    print_page(table, found)
+    found = with_admin(lambda admin: admin.list_access_codes(event_id, before=before))
+    print_page(found, ("id", "lane", "uses", "made at", "revoked at"), (
+        (code.code_id, str(code.lane), f"{code.uses} of {code.uses_max}", rfc3339(code.created_at),
+         rfc3339(code.revoked_at))
+        for code in found.codes
+    ), title=event_id)  # fmt: skip
 
 
 @app.command("revoke")
@@ -84,8 +89,9 @@ def revoke(
     bodies += [{"codes": codes[n : n + REVOKED_AT_ONCE]} for n in range(0, len(codes), REVOKED_AT_ONCE)]
     if not bodies:
         raise OperatorError("Name the codes to revoke: ids, or --file.")
-    revoked = 0
-    for body in bodies:
-        answer = call_admin(queue.REVOKE_ACCESS_CODES, {**body, "reason": reason}, event_id=event_id)
-        revoked += answer.revoked
-    out.print(f"{event_id}: {revoked} codes revoked")
+
+    async def revoked(admin: "AdminClient") -> int:
+        answers = [await admin.revoke_access_codes(event_id, {**body, "reason": reason}) for body in bodies]
+        return sum(answer.revoked for answer in answers)
+
+    out.print(f"{event_id}: {with_admin(revoked)} codes revoked")

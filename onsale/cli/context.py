@@ -1,22 +1,23 @@
 """What commands share: the options that say which suite is meant, calls of its admin API, the screen.
 
-Every command of an `AdminCommands` group takes `--url` and `--data-dir`; `call_admin` reads them where it is called, so
+Every command of an `AdminCommands` group takes `--url` and `--data-dir`; `with_admin` reads them where it is called, so
 that no command passes them on. Errors are raised as `OperatorError` and printed by `onsale.cli.app.main` alone.
 """
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
+from types import EllipsisType
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from onsale.data_dir import admin_key, suite_url
 from onsale.errors import OperatorError
@@ -26,8 +27,6 @@ if TYPE_CHECKING:  # a command that asks no suite imports none of these
     import httpx
 
     from onsale.admin_client import AdminClient
-    from onsale.client.endpoints import RequestBody
-    from shared.contracts.admin.endpoint import Endpoint
     from shared.contracts.admin.page import Page
 
 out = Console(highlight=False)
@@ -46,7 +45,6 @@ Before = Annotated[str | None, typer.Option(help="The next page: as the last lin
 DATA_DIR = Path(".onsale")
 
 T = TypeVar("T")
-Answer = TypeVar("Answer")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -107,12 +105,34 @@ class AdminCommands(typer.Typer):
         return add
 
 
-def call_admin(
-    endpoint: "Endpoint[Answer]", body: "RequestBody" = None, *,
-    query: Mapping[str, Any] | None = None, key: str | None = None, **path_values: str | int,
-) -> Answer:  # fmt: skip
-    """`AdminClient.call` of the suite that the running command is about. Raises `OperatorError`."""
-    return with_admin(lambda admin: admin.call(endpoint, body, query=query, key=key, **path_values))
+def add_action(
+    app: AdminCommands, name: str, operation: str, takes: Mapping[str, Any], says: str | Callable[..., str], *,
+    about: str, reason: str | EllipsisType | None = None, **fixed: str,
+) -> None:  # fmt: skip
+    """Adds a command that only sends what it takes, and a reason (`...`: required), and prints a line.
+
+    `takes` has the options of values by their names in the operation's path or, if they are not there, in its body.
+    `fixed` are further ones. `says` is told all of them and the `answer`.
+    """
+
+    def act(**given: Any) -> None:
+        from shared.contracts.admin.operator_calls import OPERATIONS
+
+        row, values = OPERATIONS[operation], {**given, **fixed}
+        path = {each: value for each, value in values.items() if f"{{{each}}}" in row.path}
+        rest = {each: value for each, value in values.items() if each not in path}
+        sent: dict[str, Any] = {"body" if row.body else "query": rest}
+        answer = with_admin(lambda admin: admin.call(operation, **sent, **path))
+        out.print((says.format if isinstance(says, str) else says)(answer=answer, **values))
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    options = [inspect.Parameter(each, keyword, annotation=kind) for each, kind in takes.items()]
+    if reason is ...:
+        options.append(inspect.Parameter("reason", keyword, annotation=RequiredReason))
+    else:
+        options.append(inspect.Parameter("reason", keyword, annotation=Reason, default=reason))
+    act.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    app.command(name, help=about)(act)
 
 
 def with_admin(work: "Callable[[AdminClient], Awaitable[T]]") -> T:
@@ -139,8 +159,13 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
-def print_page(table: Table, page: "Page") -> None:
-    """The table of a page, and the option that shows the next page, if there is one."""
+def print_page(
+    page: "Page", columns: Sequence[str | Column], rows: Iterable[Sequence[str]], *, title: str | None = None
+) -> None:
+    """The rows of a page, and the option that shows the next page, if there is one."""
+    table = Table(*columns, title=title)
+    for row in rows:
+        table.add_row(*row)
     out.print(table)
     for name, (cursor,) in parse_qs(urlsplit(page.next or "").query).items():
         if name in ("before", "after"):

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import httpx
 import typer
@@ -10,10 +10,9 @@ from pydantic import BaseModel, ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from onsale.cli.context import AdminCommands, EventId, Reason, call_admin, out, target
+from onsale.cli.context import AdminCommands, EventId, add_action, out, target
 from onsale.errors import OperatorError
 from onsale.lottery_check import Check, Evidence, check
-from shared.contracts.admin import queue
 from shared.contracts.lottery import EntryProof, PublishedLottery
 
 app = AdminCommands(help="Draw the lottery of a pre-queue, or verify a published one.")
@@ -21,27 +20,27 @@ Document = TypeVar("Document", bound=BaseModel)
 Source = Annotated[
     str, typer.Argument(metavar="EVENT_ID|FILE|URL", help="An event of the suite, a saved document, or its address.")
 ]
+PublicValue = Annotated[str, typer.Option("--public-value", help="The value that was announced in advance.")]
 DOCUMENT_MAX_BYTES = 1024 * 1024
 TIMEOUT_S = 20
 HOLDS = {True: "[green]yes[/]", False: "[red]NO[/]", None: "[dim]open[/]"}
 
 
-@app.command("draw")
-def draw(
-    event_id: EventId,
-    public_value: Annotated[str, typer.Option("--public-value", help="The value that was announced in advance.")],
-    reason: Reason = "onsale lottery draw",
-) -> None:
-    """Draw the order of the line, once entry has closed and the public value is known. Reveals the seed.
+def _drawn(*, answer: PublishedLottery, event_id: str, **_: Any) -> str:
+    entrants_n = sum(entrants.n for entrants in answer.entrants.values())
+    return f"{event_id}: drawn, {entrants_n:,} places. Check it: onsale lottery verify {event_id}"
+
+
+add_action(
+    app, "draw", "draw_lottery", {"event_id": EventId, "public_value": PublicValue}, _drawn,
+    about="""Draw the order of the line, once entry has closed and the public value is known. Reveals the seed.
 
     A lottery is drawn once: the same value again changes nothing, another is refused.
 
     Example: onsale lottery draw arena-2026 --public-value 24331.09
-    """
-    body = {"public_value": public_value, "reason": reason}
-    lottery = call_admin(queue.DRAW_LOTTERY, body, event_id=event_id)
-    entrants_n = sum(entrants.n for entrants in lottery.entrants.values())
-    out.print(f"{event_id}: drawn, {entrants_n:,} places. Check it: onsale lottery verify {event_id}")
+    """,
+    reason="onsale lottery draw",
+)  # fmt: skip
 
 
 @app.command("show")

@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Column, Table
@@ -15,23 +15,25 @@ from onsale.cli.context import (
     EventId,
     Reason,
     RequiredReason,
-    call_admin,
+    add_action,
     download,
     out,
     print_page,
     to_second,
+    with_admin,
 )  # fmt: skip
 from onsale.errors import OperatorError
-from shared.contracts.admin import order_reports, orders
-from shared.contracts.admin.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from shared.contracts.admin.order_reports import ComparedCharge, ProviderComparison, SettlementSum
+    from shared.contracts.admin.orders import AdminOrder, CommandPage, EventRefundProgress
 
 app = AdminCommands(help="Find orders, refund them, resolve what waits for a decision.")
 Reference = Annotated[str, typer.Argument(metavar="REFERENCE", help="The order's reference, such as 7QK2M9TZ4HXA.")]
 ReturnToSale = Annotated[bool, typer.Option("--return-to-sale", help="Put the tickets on sale again.")]
 Rate = Annotated[float | None, typer.Option(help="Orders to refund per second.")]
-EVENT_REFUND = {
-    "start": orders.START_EVENT_REFUND, "show": orders.READ_EVENT_REFUND, "pause": orders.PAUSE_EVENT_REFUND,
-    "resume": orders.RESUME_EVENT_REFUND,
+EVENT_REFUND = {  # what each takes
+    "start": ("reason", "rate_per_s", "return_to_sale"), "pause": ("reason",), "resume": ("reason", "rate_per_s"),
 }  # fmt: skip
 SETTLEMENT_COLUMNS = (
     "provider", "currency", "charges", "charged_minor", "refunds", "refunded_minor", "refunded_outside_minor",
@@ -51,22 +53,21 @@ def find(
 
     Example: onsale order find ada@example.org --status review
     """
-    values = {
-        "q": q, "event_id": event, "status": status, "before": before, "mail_failed": mail_failed or None,
-    }  # fmt: skip
-    found = call_admin(orders.SEARCH_ORDERS, query=values)
-    table = Table(Column("reference", no_wrap=True), "event", "status", "total", "refunded", "e-mail", "made")
-    for order in found.orders:
-        money = f"{order.total_minor} {order.currency}", str(order.refunded_minor)
-        made = order.customer.email, order.created_at
-        table.add_row(order.reference, order.event_id, order.status, *money, *made)
-    print_page(table, found)
+    found = with_admin(lambda admin: admin.search_orders(
+        q=q, event_id=event, status=status, before=before, mail_failed=mail_failed or None,
+    ))  # fmt: skip
+    columns = (Column("reference", no_wrap=True), "event", "status", "total", "refunded", "e-mail", "made")
+    print_page(found, columns, (
+        (order.reference, order.event_id, order.status, f"{order.total_minor} {order.currency}",
+         str(order.refunded_minor), order.customer.email or "", order.created_at)
+        for order in found.orders
+    ))  # fmt: skip
 
 
 @app.command("show")
 def show(reference: Reference) -> None:
     """Show the timeline of an order."""
-    answer = call_admin(orders.READ_TIMELINE, reference=reference)
+    answer = with_admin(lambda admin: admin.read_timeline(reference))
     order = answer.order
     table = Table("at", "", "what", title=f"{reference}: {order.status} {order.end_reason or ''}".strip())
     for row in answer.timeline:
@@ -98,10 +99,10 @@ def refund(
         body["amount_minor"] = amount
     if seat or ga:
         body["tickets"] = {"seats": seat or [], "ga": [_ga_line(text) for text in ga or []]}
-    key = key or uuid.uuid4().hex
-    order = call_admin(orders.REFUND_ORDER, body, key=key, reference=reference)
+    sent = key or uuid.uuid4().hex
+    order = with_admin(lambda admin: admin.refund_order(reference, body, key=sent))
     back_minor = order.refunded_minor + order.refunding_minor
-    _print_done(order, f"{back_minor} {order.currency} back or on their way (key {key})")
+    _print_done(order, f"{back_minor} {order.currency} back or on their way (key {sent})")
 
 
 def _ga_line(text: str) -> dict[str, Any]:
@@ -123,19 +124,15 @@ def resolve(
     Example: onsale order resolve 7QK2M9TZ4HXA refund --reason "bank agreed"
     """
     body = {"decision": decision, "reason": reason, "return_to_sale": return_to_sale}
-    _print_done(call_admin(orders.RESOLVE_ORDER, body, reference=reference), f"{decision} decided")
+    _print_done(with_admin(lambda admin: admin.resolve_order(reference, body)), f"{decision} decided")
 
 
-def _add_action(verb: str, endpoint: Endpoint[orders.AdminOrder], help_text: str) -> None:
-    @app.command(verb, help=help_text)
-    def act(reference: Reference, reason: RequiredReason) -> None:
-        _print_done(call_admin(endpoint, {"reason": reason}, reference=reference), verb)
-
-
-_add_action(
-    "retry", orders.RETRY_ORDER, "Retry an order now: do what is due later, and ask its payment provider again."
-)
-_add_action("cancel", orders.CANCEL_ORDER, "Cancel an order that is not paid.")
+for _verb, _about in {
+    "retry": "Retry an order now: do what is due later, and ask its payment provider again.",
+    "cancel": "Cancel an order that is not paid.",
+}.items():
+    _says = f"{{answer.reference}}: {_verb}; now {{answer.status}}"
+    add_action(app, _verb, f"{_verb}_order", {"reference": Reference}, _says, about=_about, reason=...)
 
 
 @app.command("refund-event")
@@ -150,10 +147,10 @@ def refund_event(
 
     Example: onsale order refund-event arena-2026 start --rate 20 --reason "storm warning"
     """
-    endpoint = EVENT_REFUND[action]
     values = given({"reason": reason, "rate_per_s": rate, "return_to_sale": return_to_sale})
-    body = {name: values[name] for name in endpoint.body.model_fields if name in values} if endpoint.body else None
-    job = call_admin(endpoint, body, event_id=event_id)
+    body = {name: value for name, value in values.items() if name in EVENT_REFUND.get(action, ())}
+    operation = f"{'read' if action == 'show' else action}_event_refund"
+    job: EventRefundProgress = with_admin(lambda admin: admin.call(operation, body or None, event_id=event_id))
     out.print(f"{event_id}: {job.status}, {job.rate_per_s:g} a second, {job.asked} refunds asked for, "
               f"{job.cancelled} unpaid orders cancelled")  # fmt: skip
     out.print(f"orders: {_counts(job.orders)}", style="dim")
@@ -182,8 +179,7 @@ def settlement(
 
     Example: onsale order settlement --from 2027-03-01 --to 2027-03-31 --tz Europe/Berlin --compare
     """
-    query = {"from": first, "to": last, "tz": tz, "compare": compare}
-    report = call_admin(order_reports.READ_SETTLEMENT, query=query)
+    report = with_admin(lambda admin: admin.read_settlement(since=first, until=last, tz=tz, compare=compare))
     table = Table(
         "day", "provider", "currency", "charges", "charged", "refunds", "refunded", "of it outside", "disputes",
         "withdrawn", "reinstated", "net", title=tz,
@@ -201,12 +197,12 @@ def settlement(
         raise typer.Exit(1)
 
 
-def _sums(row: order_reports.SettlementSum) -> list[str]:
+def _sums(row: "SettlementSum") -> list[str]:
     return [str(getattr(row, name)) for name in SETTLEMENT_COLUMNS]
 
 
-def _differences(side: order_reports.ProviderComparison) -> dict[str, str]:
-    kinds: dict[str, Sequence[order_reports.ComparedCharge]] = {
+def _differences(side: "ProviderComparison") -> dict[str, str]:
+    kinds: dict[str, Sequence[ComparedCharge]] = {
         "missing in our books": side.missing,
         "unknown to the provider": side.extra,
         "of another amount": side.different,
@@ -230,23 +226,21 @@ def list_commands(
 
     Example: onsale order commands --status failed
     """
-    values = {"event_id": event, "reference": reference, "status": status, "before": before}
-    found = call_admin(orders.LIST_COMMANDS, query=values)
-    table = Table("when", "order", "command", "status", "caused by", "tries", "error", "id")
-    for row in found.commands:
-        cells = row.reference, row.command_type, row.status, row.caused_by, str(row.attempts)
-        table.add_row(to_second(row.created_at), *cells, row.error_message or "", row.command_id)
-    print_page(table, found)
+    query = {"event_id": event, "reference": reference, "status": status, "before": before}
+    found: CommandPage = with_admin(lambda admin: admin.call("list_commands", query=query))
+    print_page(found, ("when", "order", "command", "status", "caused by", "tries", "error", "id"), (
+        (to_second(row.created_at), row.reference, row.command_type, row.status, row.caused_by, str(row.attempts),
+         row.error_message or "", row.command_id)
+        for row in found.commands
+    ))  # fmt: skip
 
 
-@app.command("rerun")
-def rerun(
-    command_id: Annotated[str, typer.Argument(metavar="COMMAND_ID", help="As `onsale order commands` shows it.")],
-    reason: Reason = "onsale order rerun",
-) -> None:
-    """Replay a command now instead of at its next attempt."""
-    again = call_admin(orders.REPLAY_COMMAND, {"reason": reason}, command_id=command_id)
-    out.print(f"{again.reference}: {again.command_type} runs again as {again.command_id}")
+add_action(
+    app, "rerun", "replay_command",
+    {"command_id": Annotated[str, typer.Argument(metavar="COMMAND_ID", help="As `onsale order commands` shows it.")]},
+    "{answer.reference}: {answer.command_type} runs again as {answer.command_id}",
+    about="Replay a command now instead of at its next attempt.", reason="onsale order rerun",
+)  # fmt: skip
 
 
 @app.command("background")
@@ -260,8 +254,8 @@ def background(
     """Show or set the share of checkouts done in the background. The others finish within their own request."""
     if percent is not None:
         body = {"background_percent": percent, "reason": reason}
-        call_admin(orders.SET_BACKGROUND_SHARE, body, event_id=event_id)
-    now = call_admin(orders.READ_BACKGROUND_SHARE, event_id=event_id)
+        with_admin(lambda admin: admin.set_background_share(event_id, body))
+    now = with_admin(lambda admin: admin.read_background_share(event_id))
     out.print(f"{event_id}: {now.background_percent:g} % in the background")
 
 
@@ -269,5 +263,5 @@ def _counts(counts: Mapping[str, int | str]) -> str:
     return ", ".join(f"{n} {name}" for name, n in counts.items()) or "none"
 
 
-def _print_done(order: orders.AdminOrder, done: str) -> None:
+def _print_done(order: "AdminOrder", done: str) -> None:
     out.print(f"{order.reference}: {done}; now {order.status}")

@@ -1,15 +1,17 @@
 """`onsale promo`: create, stop and list the promo codes of an event, and list the orders that used them."""
 
 from datetime import datetime
-from typing import Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from onsale.cli.context import AdminCommands, Before, EventId, Reason, call_admin, out, print_page
+from onsale.cli.context import AdminCommands, Before, EventId, Reason, add_action, out, print_page, with_admin
 from onsale.errors import OperatorError
-from shared.contracts.admin import prices
 from shared.contracts.fields import code_as_shown
+
+if TYPE_CHECKING:
+    from shared.contracts.admin.prices import PromoCodeAnswer, PromoCodeChanged
 
 app = AdminCommands(help="Create, stop and list promo codes, and list the orders that used them.")
 Code = Annotated[str, typer.Argument(metavar="CODE", help="Case and blanks make no difference.")]
@@ -41,7 +43,8 @@ def add(
         "valid_from": _time(valid_from), "valid_until": _time(valid_until), "section_ids": section or [],
         "tickets_min": tickets, "reason": reason,
     }  # fmt: skip
-    _print_done(event_id, call_admin(prices.PUT_PROMO_CODE, body, event_id=event_id, code=code), "ready")
+    done = with_admin(lambda admin: admin.put_promo_code(event_id, code, body))
+    out.print(_done("ready", answer=done, event_id=event_id))
 
 
 def _time(text: str | None) -> str | None:
@@ -52,15 +55,14 @@ def _time(text: str | None) -> str | None:
         raise OperatorError(f"{text}: times are written as 2027-01-31T12:00:00Z.") from unreadable
 
 
-@app.command("stop")
-def stop(event_id: EventId, code: Code, reason: Reason = None) -> None:
-    """Stop a promo code. Orders that used it keep their discount."""
-    done = call_admin(prices.DEACTIVATE_PROMO_CODE, query={"reason": reason or None}, event_id=event_id, code=code)
-    _print_done(event_id, done, "stopped")
+def _done(what: str, *, answer: "PromoCodeChanged", event_id: str, **_: Any) -> str:
+    return f"{event_id}: {answer.code} {what if answer.changed else 'is so already'}"
 
 
-def _print_done(event_id: str, done: prices.PromoCodeChanged, what: str) -> None:
-    out.print(f"{event_id}: {done.code} {what if done.changed else 'is so already'}")
+add_action(
+    app, "stop", "deactivate_promo_code", {"event_id": EventId, "code": Code}, partial(_done, "stopped"),
+    about="Stop a promo code. Orders that used it keep their discount.",
+)  # fmt: skip
 
 
 @app.command("list")
@@ -68,27 +70,23 @@ def list_codes(
     event_id: EventId, after: Annotated[str | None, typer.Option(help="Only codes after this one.")] = None
 ) -> None:
     """List the promo codes of an event and how often each was used."""
-    found = call_admin(prices.LIST_PROMO_CODES, query={"after": after}, event_id=event_id)
-    table = Table(
-        "code", "takes off", "uses", "a customer", "valid", "sections", "tickets", "stopped at", title=event_id
-    )
-    for code in found.promo_codes:
-        table.add_row(code.code, *_cells(code), code.stopped_at or "")
-    print_page(table, found)
+    found = with_admin(lambda admin: admin.list_promo_codes(event_id, after=after))
+    columns = ("code", "takes off", "uses", "a customer", "valid", "sections", "tickets", "stopped at")
+    print_page(found, columns, map(_cells, found.promo_codes), title=event_id)
 
 
-def _cells(code: prices.PromoCodeAnswer) -> tuple[str, ...]:
+def _cells(code: "PromoCodeAnswer") -> tuple[str, ...]:
     off = f"{code.percent} %" if code.percent else str(code.amount_minor)
     used = f"{code.uses} of {code.uses_max}" if code.uses_max else str(code.uses)
     valid = f"{code.valid_from or ''} – {code.valid_until or ''}".strip(" –")
-    return off, used, str(code.customer_uses_max or ""), valid, " ".join(code.section_ids), str(code.tickets_min)
+    each, sections = str(code.customer_uses_max or ""), " ".join(code.section_ids)
+    return code.code, off, used, each, valid, sections, str(code.tickets_min), code.stopped_at or ""
 
 
 @app.command("uses")
 def list_uses(event_id: EventId, code: Code, before: Before = None) -> None:
     """List the orders that used a promo code. Orders that ended unpaid do not count."""
-    found = call_admin(prices.LIST_PROMO_CODE_USES, query={"before": before}, event_id=event_id, code=code)
-    table = Table("order", "status", "counts", "at", title=f"{event_id} {code_as_shown(code)}")
-    for use in found.uses:
-        table.add_row(use.reference, use.status, "yes" if use.counts else "no", use.at)
-    print_page(table, found)
+    found = with_admin(lambda admin: admin.list_promo_code_uses(event_id, code, before=before))
+    print_page(found, ("order", "status", "counts", "at"), (
+        (use.reference, use.status, "yes" if use.counts else "no", use.at) for use in found.uses
+    ), title=f"{event_id} {code_as_shown(code)}")  # fmt: skip

@@ -1,8 +1,7 @@
 """`onsale room`: show and control the waiting room of an event."""
 
 from collections.abc import Mapping
-from typing import Annotated
-from uuid import uuid4
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -13,17 +12,21 @@ from onsale.cli.context import (
     Before,
     EventId,
     Reason,
-    call_admin,
+    add_action,
     changed_values,
     out,
     print_page,
     to_second,
     with_admin,
 )  # fmt: skip
-from shared.contracts.admin import queue
-from shared.contracts.admin.audit import AuditEntry
+
+if TYPE_CHECKING:
+    from shared.contracts.admin.audit import AuditEntry
+    from shared.contracts.admin.queue import LaneView
 
 Switch = Annotated[str | None, typer.Option(help="on, observe or off.")]
+Count = Annotated[int, typer.Argument(min=1, max=2000, help="How many fans to call.")]
+EVENT = {"event_id": EventId}
 CHANGES_SHOWN = 40
 ACTIONS = {
     "open": "Open the waiting room: fans can join, and calls begin when the sale starts.",
@@ -45,7 +48,7 @@ def show(event_id: EventId) -> None:
     out.print(table, _lanes(room.lanes))
 
 
-def _lanes(lanes: Mapping[int, queue.LaneView]) -> Table:
+def _lanes(lanes: "Mapping[int, LaneView]") -> Table:
     """The calls of each lane beside its share by weight. Contended calls were made in ticks in which every lane had
     fans to call: only those show the share.
     """
@@ -86,36 +89,24 @@ def set_values(
     out.print(f"{event_id}: {', '.join(f'{name} = {value:g}' for name, value in values.items())}")
 
 
-def _add_action(action: str, help_text: str) -> None:
-    @app.command(action, help=help_text)
-    def act(event_id: EventId, reason: Reason = f"onsale room {action}") -> None:
-        with_admin(lambda admin: admin.set_room_state(event_id, action, {"reason": reason}))
-        out.print(f"{event_id}: {action}")
-
-
-for _action, _help_text in ACTIONS.items():
-    _add_action(_action, _help_text)
-
-
-@app.command("rebuild")
-def rebuild(event_id: EventId, reason: Reason = "onsale room rebuild") -> None:
-    """Rebuild the line in Redis from PostgreSQL. Places, order and passes stay; the rate ramps up over 30 s."""
-    call_admin(queue.REBUILD_ROOM, {"reason": reason}, event_id=event_id)
-    out.print(f"{event_id}: rebuilt from PostgreSQL")
-
-
-@app.command("admit")
-def admit(
-    event_id: EventId,
-    count: Annotated[int, typer.Argument(min=1, max=2000, help="How many fans to call.")],
-    reason: Reason = "onsale room admit",
-) -> None:
-    """Call the next fans now, beyond the rate and also while paused, but never beyond max_active or the stock.
+for _action, _about in ACTIONS.items():
+    add_action(
+        app, _action, "set_room_state", EVENT, "{event_id}: {action}", about=_about, reason=f"onsale room {_action}",
+        action=_action,
+    )  # fmt: skip
+add_action(
+    app, "rebuild", "rebuild_room", EVENT, "{event_id}: rebuilt from PostgreSQL",
+    about="Rebuild the line in Redis from PostgreSQL. Places, order and passes stay; the rate ramps up over 30 s.",
+    reason="onsale room rebuild",
+)  # fmt: skip
+add_action(
+    app, "admit", "admit", EVENT | {"count": Count}, "{event_id}: {answer.called} of {answer.asked} called",
+    about="""Call the next fans now, beyond the rate and also while paused, but never beyond max_active or the stock.
 
     Example: onsale room admit arena-2026 20
-    """
-    done = call_admin(queue.ADMIT, {"count": count, "reason": reason}, key=str(uuid4()), event_id=event_id)
-    out.print(f"{event_id}: {done.called} of {done.asked} called")
+    """,
+    reason="onsale room admit",
+)  # fmt: skip
 
 
 @app.command("reset")
@@ -127,7 +118,7 @@ def reset(
     """Reset the line: every place, queue token and pass of the old line becomes invalid."""
     if not yes and not typer.confirm(f"Every fan in the line of {event_id} loses their place. Continue?"):
         raise typer.Exit(1)
-    call_admin(queue.RESET_ROOM, {"reason": reason}, event_id=event_id)
+    with_admin(lambda admin: admin.reset_room(event_id, {"reason": reason}))
     out.print(f"{event_id}: the line starts anew")
 
 
@@ -141,7 +132,7 @@ def message(
 
     Example: onsale room message arena-2026 "We go on at 20:15."
     """
-    call_admin(queue.SET_MESSAGE, {"message": text or None, "reason": reason}, event_id=event_id)
+    with_admin(lambda admin: admin.set_message(event_id, {"message": text or None, "reason": reason}))
     out.print(f"{event_id}: {text or 'no message'}")
 
 
@@ -180,7 +171,7 @@ def plan(
 ) -> None:
     """Estimate when the present line will be drained and everything sold with these values. Changes nothing."""
     values = given({"rate_per_s": rate, "max_active": max_active})
-    planned = call_admin(queue.PLAN_CAPACITY, values, event_id=event_id)
+    planned = with_admin(lambda admin: admin.plan_capacity(event_id, values))
     out.print(planned.summary, soft_wrap=True)
     if planned.sells_out_at and planned.sells_out_between:
         earliest, latest = (f"{at:%H:%M} UTC" if at else "never" for at in planned.sells_out_between)
@@ -195,14 +186,14 @@ def history(
     before: Before = None,
 ) -> None:
     """List the changes to the waiting room: when, who, what and why."""
-    found = call_admin(queue.LIST_CHANGES, query={"page_size": count, "before": before}, event_id=event_id)
-    table = Table("when", "who", "what", "change", "why", title=event_id)
-    for change in found.changes:
-        table.add_row(to_second(change.at), change.actor, change.action, _differences(change), change.reason or "")
-    print_page(table, found)
+    found = with_admin(lambda admin: admin.list_queue_changes(event_id, before=before, page_size=count))
+    print_page(found, ("when", "who", "what", "change", "why"), (
+        (to_second(change.at), change.actor, change.action, _differences(change), change.reason or "")
+        for change in found.changes
+    ), title=event_id)  # fmt: skip
 
 
-def _differences(change: AuditEntry) -> str:
+def _differences(change: "AuditEntry") -> str:
     """The values that differ, as `name: before → after`; nothing for a new room."""
     before, after = change.before, change.after
     if before is None or after is None:

@@ -1,15 +1,17 @@
 """`onsale stock`: show an event's stock and hold times, change the stock while it sells, export it."""
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Table
 
-from onsale.cli.context import AdminCommands, EventId, Reason, call_admin, download, out, rfc3339
+from onsale.cli.context import AdminCommands, EventId, Reason, add_action, download, out, rfc3339, with_admin
 from onsale.errors import OperatorError
-from shared.contracts.admin import inventory
-from shared.contracts.admin.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from shared.contracts.admin import inventory
 
 app = AdminCommands(help="Show and change the stock of an event while it sells.")
 Seats = Annotated[list[str] | None, typer.Option("--seat", help="A seat, such as A-1-2; may repeat.")]
@@ -17,6 +19,7 @@ Rows = Annotated[
     list[str] | None, typer.Option("--rows", help="Rows of a section by their labels, such as A:1-3; may repeat.")
 ]
 Ga = Annotated[list[str] | None, typer.Option("--ga", help="Tickets of a GA section, such as GA1:20; may repeat.")]
+AllotmentId = Annotated[str, typer.Argument(metavar="ALLOTMENT_ID", help="The allotment's id.")]
 COLUMNS = ("capacity", "available", "held", "sold", "blocked", "kept_aside", "revenue_minor")
 BAR_CHARACTERS = 30
 PERCENTILES = ("50", "75", "90", "95", "99", "100")
@@ -43,7 +46,7 @@ def _row(label: str) -> int | str:
 @app.command("show")
 def show(event_id: EventId) -> None:
     """Show the stock by section, and when each allotment opens."""
-    report = call_admin(inventory.READ_STOCK, event_id=event_id)
+    report = with_admin(lambda admin: admin.read_stock(event_id))
     table = Table("section", *COLUMNS, "kept aside by", title=f"{event_id} ({report.currency})")
     for section in report.sections:
         kept_aside = ", ".join(f"{name} {n}" for name, n in section.kept_aside_by.items())
@@ -57,45 +60,41 @@ def show(event_id: EventId) -> None:
         out.print(f"{allotment.allotment_id}  {allotment.kind}  {allotment.name}  {state}", style="dim")
 
 
-def _counts(stock: inventory.StockCounts) -> list[str]:
+def _counts(stock: "inventory.StockCounts") -> list[str]:
     return [str(getattr(stock, name)) for name in COLUMNS]
 
 
-def _add_action(verb: str, endpoint: Endpoint[inventory.StockChanged], help_text: str) -> None:
+def _done(verb: str, *, answer: "inventory.StockChanged", event_id: str, **_: Any) -> str:
+    return f"{event_id}: {verb}" if answer.changed else f"{event_id}: nothing to change"
+
+
+def _add_action(verb: str, help_text: str) -> None:
     @app.command(verb, help=help_text)
     def act(
         event_id: EventId, seat: Seats = None, rows: Rows = None, ga: Ga = None, reason: Reason = None,
     ) -> None:  # fmt: skip
         body = {**_places(seat, rows, ga), "reason": reason}
-        _print_done(event_id, verb, call_admin(endpoint, body, event_id=event_id))
+        answer = with_admin(lambda admin: admin.call(f"{verb}_places", body, event_id=event_id))
+        out.print(_done(verb, answer=answer, event_id=event_id))
 
 
-_add_action("block", inventory.BLOCK_PLACES, "Block seats or GA tickets: all of them or, if one is held or sold, none.")
-_add_action("unblock", inventory.UNBLOCK_PLACES, "Put blocked seats or GA tickets on sale again.")
+_add_action("block", "Block seats or GA tickets: all of them or, if one is held or sold, none.")
+_add_action("unblock", "Put blocked seats or GA tickets on sale again.")
 
 
-@app.command("open")
-def open_allotment(
-    event_id: EventId,
-    allotment_id: Annotated[str, typer.Argument(metavar="ALLOTMENT_ID", help="The allotment's id.")],
-    reason: Reason = None,
-) -> None:
-    """Put an allotment on sale now; the line goes on with its calls if it had sold out."""
-    done = call_admin(inventory.OPEN_ALLOTMENT, {"reason": reason}, event_id=event_id, allotment_id=allotment_id)
-    _print_done(event_id, "open", done)
-
-
-@app.command("resize")
-def resize(
-    event_id: EventId,
-    section_id: Annotated[str, typer.Argument(metavar="SECTION_ID", help="The section, as in the event file.")],
-    capacity: Annotated[int, typer.Argument(min=0, help="How many places it has from now on.")],
-    reason: Reason = None,
-) -> None:
-    """Change the capacity of a GA section, never below what is held, sold and blocked."""
-    body = {"capacity": capacity, "reason": reason}
-    done = call_admin(inventory.RESIZE_SECTION, body, event_id=event_id, section_id=section_id)
-    _print_done(event_id, "resize", done)
+add_action(
+    app, "open", "open_allotment", {"event_id": EventId, "allotment_id": AllotmentId},
+    partial(_done, "open"), about="Put an allotment on sale now; the line goes on with its calls if it had sold out.",
+)  # fmt: skip
+add_action(
+    app, "resize", "resize_section",
+    {
+        "event_id": EventId,
+        "section_id": Annotated[str, typer.Argument(metavar="SECTION_ID", help="The section, as in the event file.")],
+        "capacity": Annotated[int, typer.Argument(min=0, help="How many places it has from now on.")],
+    },
+    partial(_done, "resize"), about="Change the capacity of a GA section, never below what is held, sold and blocked.",
+)  # fmt: skip
 
 
 @app.command("export")
@@ -112,14 +111,10 @@ def export(
     out.print(f"{event_id}: {what} written to {file}")
 
 
-def _print_done(event_id: str, verb: str, done: inventory.StockChanged) -> None:
-    out.print(f"{event_id}: {verb}" if done.changed else f"{event_id}: nothing to change")
-
-
 @app.command("hold-times")
 def hold_times(event_id: EventId) -> None:
     """Show how long fans take from hold to payment, who came back after losing a hold, and a suggested hold_ttl_s."""
-    report = call_admin(inventory.READ_HOLD_TIMES, event_id=event_id)
+    report = with_admin(lambda admin: admin.read_hold_times(event_id))
     out.print(_percentiles(report))
     out.print(_histogram(report.to_payment.histogram))
     out.print(_returning(report.returning))
@@ -128,7 +123,7 @@ def hold_times(event_id: EventId) -> None:
         out.print(_arms(report))
 
 
-def _percentiles(report: inventory.HoldTimesReport) -> Table:
+def _percentiles(report: "inventory.HoldTimesReport") -> Table:
     table = Table("from hold to", "holds", *(f"p{p}" if p != "100" else "last" for p in PERCENTILES))
     table.title = f"{report.event_id}: {report.holds} holds of {report.fans} fans"
     for title, times in (("payment begun", report.to_payment), ("confirmed", report.to_confirmed)):
@@ -137,7 +132,7 @@ def _percentiles(report: inventory.HoldTimesReport) -> Table:
     return table
 
 
-def _histogram(buckets: list[inventory.HistogramBucket]) -> Table:
+def _histogram(buckets: "list[inventory.HistogramBucket]") -> Table:
     most = max((bucket.holds for bucket in buckets), default=0) or 1
     last = max((i for i, bucket in enumerate(buckets) if bucket.holds), default=-1)
     table = Table("hold to payment begun", "holds", "", show_lines=False)
@@ -148,14 +143,14 @@ def _histogram(buckets: list[inventory.HistogramBucket]) -> Table:
     return table
 
 
-def _returning(fans: inventory.ReturningHolders) -> str:
+def _returning(fans: "inventory.ReturningHolders") -> str:
     if fans.share is None:
         return "No hold has ended unpaid."
     counts = f"{fans.left} fans had a hold end unpaid; {fans.returned} held again"
     return f"{counts} ({_percent(fans.share)}), {fans.bought} of them bought."
 
 
-def _suggestion(found: inventory.HoldTtlSuggestion) -> str:
+def _suggestion(found: "inventory.HoldTtlSuggestion") -> str:
     if found.hold_ttl_s is None:
         return f"No suggestion yet: {found.buyers} bought, it takes {found.buyers_min}."
     kept = f"{found.kept_percent} % of {found.buyers} buyers had begun to pay"
@@ -163,7 +158,7 @@ def _suggestion(found: inventory.HoldTtlSuggestion) -> str:
     return f"[bold]hold_ttl_s: {found.hold_ttl_s}[/] would do (now {found.now_s}): by then {kept}. {late}."
 
 
-def _arms(report: inventory.HoldTimesReport) -> Table:
+def _arms(report: "inventory.HoldTimesReport") -> Table:
     table = Table("arm", "hold_ttl_s", "fans", "bought", "conversion (95 %)", "not counted yet", title="Two arms")
     for arm in report.arms:
         conversion = _percent(arm.conversion) if arm.conversion else ""
@@ -173,5 +168,5 @@ def _arms(report: inventory.HoldTimesReport) -> Table:
     return table
 
 
-def _percent(estimate: inventory.ShareEstimate) -> str:
+def _percent(estimate: "inventory.ShareEstimate") -> str:
     return f"{estimate.value:.1%}, {estimate.low:.1%} to {estimate.high:.1%}"

@@ -13,9 +13,8 @@ import orjson
 import typer
 
 from onsale.atomic_file import atomic_write
-from onsale.cli.context import EventId, call_admin, for_suite, out
+from onsale.cli.context import EventId, for_suite, out, with_admin
 from onsale.errors import OperatorError
-from shared.contracts.admin import order_reports
 from shared.security.tickets import BadTicket, TicketCode, read_ticket, require_rotating_code
 from shared.security.tokens import unb64
 
@@ -54,7 +53,7 @@ def list_tickets(
 
     Example: onsale tickets list arena-2026 tickets.json
     """
-    answer = call_admin(order_reports.LIST_SCANNER_TICKETS, event_id=event_id)
+    answer = with_admin(lambda admin: admin.list_scanner_tickets(event_id))
     atomic_write(file, answer.model_dump_json())
     void = sum(ticket.status == "void" for ticket in answer.tickets)
     out.print(f"{event_id}: {len(answer.tickets)} tickets, {void} of them void")

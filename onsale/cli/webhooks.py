@@ -1,15 +1,20 @@
 """`onsale webhooks`: add, list, enable and remove webhook endpoints, list their deliveries and send one again."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from onsale.cli.context import AdminCommands, Before, Reason, call_admin, out, print_page, to_second
-from shared.contracts.admin import orders
+from onsale.cli.context import AdminCommands, Before, Reason, add_action, out, print_page, to_second, with_admin
+
+if TYPE_CHECKING:
+    from shared.contracts.admin.orders import WebhookDeliveryPage, WebhookEndpoint
 
 app = AdminCommands(help="Manage webhook endpoints: signed messages about orders, retried for days.")
 EndpointId = Annotated[str, typer.Argument(metavar="ENDPOINT_ID", help="As `onsale webhooks list` shows it.")]
+DeliveryId = Annotated[
+    int, typer.Argument(min=1, metavar="DELIVERY_ID", help="As `onsale webhooks deliveries` lists it.")
+]
 
 
 @app.command("add")
@@ -27,8 +32,9 @@ def add(
 
     Example: onsale webhooks add https://crm.example.org/onsale --event arena-2026
     """
-    body = {"url": address, "event_id": event, "description": description, "reason": reason}
-    new = call_admin(orders.CREATE_WEBHOOK_ENDPOINT, body | ({"kinds": kind} if kind else {}))
+    body: dict[str, Any] = {"url": address, "event_id": event, "description": description, "reason": reason}
+    body |= {"kinds": kind} if kind else {}
+    new = with_admin(lambda admin: admin.create_webhook_endpoint(body))
     out.print(f"{new.endpoint_id}  {new.url}")
     out.print(f"secret: {new.secret}", soft_wrap=True)
 
@@ -37,30 +43,26 @@ def add(
 def list_endpoints() -> None:
     """List webhook endpoints and their state."""
     table = Table("id", "url", "event", "kinds", "state")
-    for endpoint in call_admin(orders.LIST_WEBHOOK_ENDPOINTS).endpoints:
+    for endpoint in with_admin(lambda admin: admin.list_webhook_endpoints()).endpoints:
         kinds = ", ".join(kind.removeprefix("order.") for kind in endpoint.kinds)
         table.add_row(endpoint.endpoint_id, endpoint.url, endpoint.event_id or "all", kinds, _state(endpoint))
     out.print(table)
 
 
-def _state(endpoint: orders.WebhookEndpoint) -> str:
+def _state(endpoint: "WebhookEndpoint") -> str:
     if endpoint.disabled_at:
         return f"disabled: {endpoint.disabled_reason}"
     return f"failing since {endpoint.failing_since[:19]}" if endpoint.failing_since else "healthy"
 
 
-@app.command("remove")
-def remove(endpoint_id: EndpointId, reason: Reason = "onsale webhooks remove") -> None:
-    """Remove a webhook endpoint: nothing more is sent to it."""
-    call_admin(orders.DELETE_WEBHOOK_ENDPOINT, query={"reason": reason}, endpoint_id=endpoint_id)
-    out.print(f"{endpoint_id}: removed")
-
-
-@app.command("enable")
-def enable(endpoint_id: EndpointId, reason: Reason = "onsale webhooks enable") -> None:
-    """Enable a disabled webhook endpoint; deliveries that were pending go on."""
-    call_admin(orders.ENABLE_WEBHOOK_ENDPOINT, {"reason": reason}, endpoint_id=endpoint_id)
-    out.print(f"{endpoint_id}: enabled")
+add_action(
+    app, "remove", "delete_webhook_endpoint", {"endpoint_id": EndpointId}, "{endpoint_id}: removed",
+    about="Remove a webhook endpoint: nothing more is sent to it.", reason="onsale webhooks remove",
+)  # fmt: skip
+add_action(
+    app, "enable", "enable_webhook_endpoint", {"endpoint_id": EndpointId}, "{endpoint_id}: enabled",
+    about="Enable a disabled webhook endpoint; deliveries that were pending go on.", reason="onsale webhooks enable",
+)  # fmt: skip
 
 
 @app.command("deliveries")
@@ -74,21 +76,18 @@ def deliveries(
     Example: onsale webhooks deliveries ep_5f0c1d2e3b4a5968 --status failed
     """
     query = {"before": before, "status": status}
-    found = call_admin(orders.LIST_WEBHOOK_DELIVERIES, query=query, endpoint_id=endpoint_id)
-    table = Table("id", "when", "what", "order", "status", "tries", "answer", "next try")
-    for row in found.deliveries:
-        cells = (row.id, to_second(row.created_at), row.kind, row.reference, row.status, row.attempts)
-        table.add_row(*map(str, cells), row.error or str(row.answer_status or ""), to_second(row.due_at))
-    print_page(table, found)
+    found: WebhookDeliveryPage = with_admin(
+        lambda admin: admin.call("list_webhook_deliveries", query=query, endpoint_id=endpoint_id)
+    )
+    print_page(found, ("id", "when", "what", "order", "status", "tries", "answer", "next try"), (
+        (str(row.id), to_second(row.created_at), row.kind, row.reference, row.status, str(row.attempts),
+         row.error or str(row.answer_status or ""), to_second(row.due_at))
+        for row in found.deliveries
+    ))  # fmt: skip
 
 
-@app.command("resend")
-def resend(
-    delivery_id: Annotated[
-        int, typer.Argument(min=1, metavar="DELIVERY_ID", help="As `onsale webhooks deliveries` lists it.")
-    ],
-    reason: Reason = "onsale webhooks resend",
-) -> None:
-    """Send a delivery again now, with the same message id."""
-    row = call_admin(orders.RESEND_WEBHOOK, {"reason": reason}, delivery_id=delivery_id)
-    out.print(f"{row.message_id}: {row.kind} of {row.reference} is due")
+add_action(
+    app, "resend", "resend_webhook", {"delivery_id": DeliveryId},
+    "{answer.message_id}: {answer.kind} of {answer.reference} is due",
+    about="Send a delivery again now, with the same message id.", reason="onsale webhooks resend",
+)  # fmt: skip

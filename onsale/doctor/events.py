@@ -12,8 +12,7 @@ from onsale.doctor.findings import Finding
 from onsale.errors import OperatorError
 from shared.contracts.admin import inventory, queue
 from shared.contracts.admin.checks import Check, broken, ok, suspicious
-from shared.contracts.admin.prices import CHECK_AMOUNTS
-from shared.contracts.catalogue import LIST_EVENTS, READ_EVENT, EventDetails
+from shared.contracts.catalogue import EventCard, EventDetails
 from shared.contracts.prices import PRICES_MAX
 
 AT_ONCE = 8
@@ -33,7 +32,8 @@ async def check_events(admin: AdminClient) -> list[Finding]:
     """One line for each finding, or for an event without any. Events that have started are left out."""
     now, limit = datetime.now(UTC), asyncio.Semaphore(AT_ONCE)
     try:
-        cards = [card async for page in admin.pages(LIST_EVENTS, query={"page_size": 500}) for card in page.events]
+        pages = admin.pages("list_events_on_sale", query={"page_size": 500})
+        cards: list[EventCard] = [card async for page in pages for card in page.events]
     except OperatorError as failed:
         advice = "Inventory lists them: see its lines above and its log."
         return [Finding(broken("Events", f"cannot be listed: {failed}", advice), ("inventory",))]
@@ -48,7 +48,7 @@ async def check_events(admin: AdminClient) -> list[Finding]:
 
 async def _check_event(admin: AdminClient, event_id: str, now: datetime) -> list[Check]:
     try:
-        details = await admin.call(READ_EVENT, event_id=event_id)
+        details = await admin.read_event_on_sale(event_id)
         room = await admin.read_room(event_id)
         stock = await admin.read_stock(event_id)
     except OperatorError as failed:
@@ -64,7 +64,7 @@ async def amounts(admin: AdminClient, event_id: str) -> list[Check]:
         priced = [price for one in sections for price in (one, *getattr(one, "price_levels", ()))]
         each = sorted({price.price_minor + price.fee_minor for price in priced})
         parts = [each[n : n + PRICES_MAX] for n in range(0, len(each), PRICES_MAX)]
-        answers = [await admin.call(CHECK_AMOUNTS, query={"each": part}, event_id=event_id) for part in parts]
+        answers = [await admin.check_amounts(event_id, each=part) for part in parts]
     except OperatorError as failed:
         return [broken("Amounts", f"cannot be checked: {failed}", "See the log of orders.")]
     advice = "Fans would fail at the last step: correct the event file or the code, and apply it again."

@@ -6,7 +6,7 @@ from onsale.admin_client import AdminClient
 from onsale.doctor.findings import Finding, merged
 from onsale.errors import OperatorError
 from shared import VERSION
-from shared.contracts.admin.checks import READ_CHECKS, ServiceChecks, broken, ok, suspicious
+from shared.contracts.admin.checks import ServiceChecks, broken, ok, suspicious
 from shared.features import services
 from shared.routes import SALE_SERVICES, Service
 
@@ -21,9 +21,10 @@ async def check_services(admin: AdminClient) -> list[Finding]:
 
 async def _ask(admin: AdminClient, service: Service) -> ServiceChecks | OperatorError:
     try:
-        return await admin.call(READ_CHECKS[service])
+        found: ServiceChecks = await admin.call(f"read_{service}_checks")
     except OperatorError as failed:
         return failed
+    return found
 
 
 def _silent(failures: dict[Service, OperatorError]) -> list[Finding]:

@@ -232,7 +232,7 @@ OPERATOR_GUARDS = (
     ),
     Guard(
         "No spelling of a path goes around the second person",
-        AUTH, "template = scope[\"route\"].path.replace(", 'template = scope["path"].replace(',
+        AUTH, 'scope["path_params"].get("action")', "None",
         "test_each_control_needs_a_second_person_when_it_is_listed_and_only_then",
     ),
 )  # fmt: skip

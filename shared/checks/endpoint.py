@@ -14,7 +14,7 @@ from shared import VERSION
 from shared.checks.postgres_checks import check_postgres
 from shared.checks.process_checks import check_clocks, check_process
 from shared.checks.redis_checks import check_redis
-from shared.contracts.admin.checks import READ_CHECKS, Check, ServiceChecks, broken
+from shared.contracts.admin.checks import Check, ServiceChecks, broken
 from shared.process.settings import ServiceSettings
 from shared.redis.client import Redis
 from shared.routes import Service
@@ -36,7 +36,11 @@ def checks_router(service: Service, own_checks: OwnChecks) -> APIRouter:
     """The endpoint of one service; `own_checks` are about what only it has."""
     router = APIRouter(tags=["operations"])
 
-    @router.get(READ_CHECKS[service].path, summary="Check this process and its databases")
+    @router.get(
+        f"/admin/{service}/checks",
+        operation_id=f"read_{service}_checks",
+        summary="Check this process and its databases",
+    )
     async def read_checks(request: Request, _operator: Viewer) -> ServiceChecks:
         """What `onsale doctor` prints: each check is `ok`, `look` or `broken`, with what to do."""
         found = await _all_checks(request.app, service)

@@ -4,7 +4,6 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
-from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.admin.page import Page
 from shared.contracts.fields import ServiceMessage
 
@@ -175,7 +174,3 @@ class ReadSeats(ServiceMessage):
     section_id: str
     page: int = Field(1, ge=1)
     page_size: int = Field(ge=1, le=500)
-
-
-LIST_EVENTS = Endpoint("GET", "/events", EventPage)
-READ_EVENT = Endpoint("GET", "/events/{event_id}", EventDetails)

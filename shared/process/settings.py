@@ -13,10 +13,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from shared.postgres.settings import PostgresSettings
+from shared.process.controls import CONTROLS, controls_of
 from shared.process.secrets_dir import WithFiles
 from shared.redis.url import RedisUrl
 from shared.rules.addresses import ascii_origin
-from shared.rules.two_persons import CONTROLS, Control, controls_of
 from shared.security.auth import AdminKeys, AdminKeysSetting
 from shared.security.key_reload import from_file, rings_of
 from shared.security.key_rotation import RotatingKeys
@@ -87,7 +87,7 @@ class ServiceSettings(PostgresSettings, UserSettings):
     trusted_proxies: NetworksSetting = Field(
         LOOPBACK, description="Networks of the balancers in front, whose X-Forwarded-For is believed."
     )
-    two_persons: Annotated[frozenset[Control], NoDecode, BeforeValidator(_controls)] = Field(
+    two_persons: Annotated[frozenset[str], NoDecode, BeforeValidator(_controls)] = Field(
         frozenset(),
         description=f"Controls that need a second operator's approval, separated by commas: {', '.join(CONTROLS)}.",
     )

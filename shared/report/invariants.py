@@ -1,21 +1,8 @@
 """The invariants of a sale: each service's, asked over its admin API, and the one between two of them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
 
-from shared.contracts.admin import inventory, orders, queue
-from shared.contracts.admin.endpoint import Endpoint
-
-Answer = TypeVar("Answer")
-
-
-class Ask(Protocol):
-    """Asks an endpoint of one service of the suite; what it raises is the caller's."""
-
-    async def __call__(
-        self, service: str, endpoint: Endpoint[Answer], query: Mapping[str, Any] | None = None, /, **path_values: str
-    ) -> Answer: ...
+from shared.contracts.admin.operator_calls import OperatorCalls
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +15,14 @@ class CheckedInvariant:
     detail: str
 
 
-async def check_invariants(ask: Ask, event_id: str) -> list[CheckedInvariant]:
+async def check_invariants(admin: OperatorCalls, event_id: str) -> list[CheckedInvariant]:
     """The invariants of queue, orders and inventory, and the one between orders and inventory.
 
     Inventory is asked last: what orders had confirmed by then must be sold there.
     """
-    line = await ask("queue", queue.CHECK_INVARIANTS, event_id=event_id)
-    money = await ask("orders", orders.CHECK_INVARIANTS, event_id=event_id)
-    stock = await ask("inventory", inventory.CHECK_INVARIANTS, event_id=event_id)
+    line = await admin.check_queue_invariants(event_id)
+    money = await admin.check_orders_invariants(event_id)
+    stock = await admin.check_inventory_invariants(event_id)
     rows = [
         CheckedInvariant(service, row.invariant, row.holds, row.detail)
         for service, report in (("queue", line), ("orders", money), ("inventory", stock))

@@ -6,15 +6,15 @@ They are the same after a restart and without Redis; only the check of the invar
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from shared.contracts.admin import inventory, order_reports, orders, queue
-from shared.contracts.admin.audit import AuditEntry, AuditPage
-from shared.contracts.admin.endpoint import Endpoint
-from shared.contracts.catalogue import READ_EVENT, EventDetails
-from shared.report.invariants import Ask, CheckedInvariant, check_invariants
+from shared.contracts.admin import inventory, order_reports, queue
+from shared.contracts.admin.audit import AuditEntry
+from shared.contracts.admin.operator_calls import OperatorCalls
+from shared.contracts.catalogue import EventDetails
+from shared.report.invariants import CheckedInvariant, check_invariants
 from shared.rules.sell_out import Held, SectionDemand, SellOut, forecast, suggest_quantities
 
 STEPS_WANTED = 240
@@ -39,11 +39,6 @@ class OperatorChange(NamedTuple):
 
     service: str
     entry: AuditEntry
-
-
-CHANGES: dict[str, Endpoint[AuditPage]] = {
-    "queue": queue.LIST_CHANGES, "inventory": inventory.LIST_CHANGES, "orders": orders.LIST_AUDIT_LOG,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -126,31 +121,29 @@ class Sale:
         return suggest_quantities(demand)
 
 
-async def read_flow(ask: Ask, event_id: str) -> Flow:
+async def read_flow(admin: OperatorCalls, event_id: str) -> Flow:
     """The sale at this moment."""
     return Flow(*await asyncio.gather(
-        ask("queue", queue.READ_FLOW, event_id=event_id),
-        ask("inventory", inventory.READ_FLOW, event_id=event_id),
-        ask("orders", order_reports.READ_FLOW, event_id=event_id),
+        admin.read_queue_flow(event_id), admin.read_inventory_flow(event_id), admin.read_order_flow(event_id)
     ))  # fmt: skip
 
 
-async def read_sale(ask: Ask, event_id: str, *, failure: type[Exception]) -> Sale:
-    """The whole sale. If the invariants cannot be checked, the `failure` that `ask` raised is a line of the report."""
-    flow = await read_flow(ask, event_id)
+async def read_sale(admin: OperatorCalls, event_id: str, *, failure: type[Exception]) -> Sale:
+    """The whole sale. If the invariants cannot be checked, the `failure` of `admin` is a line of the report."""
+    flow = await read_flow(admin, event_id)
     start, end = flow.span
     step_s = step_of((end - start).total_seconds())
     steps = math.floor((end - start).total_seconds() / step_s) + 1
-    query = {"from": start.isoformat(), "step_s": step_s, "steps": steps}
+    since = start.isoformat()
     line, holds, ordered, event = await asyncio.gather(
-        ask("queue", queue.READ_FLOW_HISTORY, query, event_id=event_id),
-        ask("inventory", inventory.READ_FLOW_HISTORY, query, event_id=event_id),
-        ask("orders", order_reports.READ_FLOW_HISTORY, query, event_id=event_id),
-        ask("inventory", READ_EVENT, event_id=event_id),
+        admin.read_queue_flow_history(event_id, since=since, step_s=step_s, steps=steps),
+        admin.read_inventory_flow_history(event_id, since=since, step_s=step_s, steps=steps),
+        admin.read_order_flow_history(event_id, since=since, step_s=step_s, steps=steps),
+        admin.read_event_on_sale(event_id),
     )
-    changes, left_out = await _changes(ask, event_id)
+    changes, left_out = await _changes(admin, event_id)
     try:
-        invariants, broken_off = await check_invariants(ask, event_id), None
+        invariants, broken_off = await check_invariants(admin, event_id), None
     except failure as failed:
         invariants, broken_off = [], str(failed)
     return Sale(
@@ -165,20 +158,23 @@ def step_of(span_s: float) -> int:
     return next((step for step in STEPS_S if span_s / step <= STEPS_WANTED), STEPS_S[-1])
 
 
-async def _changes(ask: Ask, event_id: str) -> tuple[list[OperatorChange], bool]:
+async def _changes(admin: OperatorCalls, event_id: str) -> tuple[list[OperatorChange], bool]:
     """What operators did to the event, oldest first, and whether older entries were left out. What they did to single
     orders is not in it: its reasons may name a fan.
     """
     found: list[OperatorChange] = []
     left_out = False
-    for service, endpoint in CHANGES.items():
-        query = {"page_size": CHANGES_PAGE} | ({"subject": f"event:{event_id}"} if service == "orders" else {})
-        path = {} if service == "orders" else {"event_id": event_id}
-        page = await ask(service, endpoint, query, **path)
-        entries = list(page.changes)
-        while page.next is not None and len(entries) < CHANGES_MAX:
-            page = await ask(service, replace(endpoint, path=page.next))
+    logs: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+        "queue": ("list_queue_changes", {}, {"event_id": event_id}),
+        "inventory": ("list_inventory_changes", {}, {"event_id": event_id}),
+        "orders": ("list_audit_log", {"subject": f"event:{event_id}"}, {}),
+    }
+    for service, (operation, query, path) in logs.items():
+        entries: list[AuditEntry] = []
+        async for page in admin.pages(operation, query={"page_size": CHANGES_PAGE, **query}, **path):
             entries += page.changes
-        left_out = left_out or page.next is not None
+            if page.next is not None and len(entries) >= CHANGES_MAX:
+                left_out = True
+                break
         found += [OperatorChange(service, entry) for entry in entries]
     return sorted(found, key=lambda change: change.entry.at), left_out

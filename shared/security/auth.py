@@ -306,8 +306,7 @@ async def _approved(request: Request, session: OperatorSession, role: Role) -> O
     the route that was matched, not by the text of the path, so that no spelling of a path goes around it.
     """
     state, scope = request.app.state, request.scope
-    template = scope["route"].path.replace("{action}", scope["path_params"].get("action", ""))
-    control = control_of(request.method, template) if state.settings.two_persons else None
+    control = control_of(scope["route"].openapi_extra, scope["path_params"].get("action"))
     if control not in state.settings.two_persons:
         return session.operator
     headers = request.headers

@@ -127,11 +127,15 @@ def _complete(document: dict[str, Any]) -> None:
     components["securitySchemes"] = SECURITY_SCHEMES
     document["servers"] = [{"url": "/"}]
     for path, method, operation in operations(document):
-        operation["operationId"] = "_".join(re.findall(r"[a-z0-9]+", f"{method} {path}".lower()))
+        if not path.startswith(("/admin/", "/console/")):  # where the routes say it
+            operation["operationId"] = "_".join(re.findall(r"[a-z0-9]+", f"{method} {path}".lower()))
         needed = next((schemes for pattern, schemes in NEEDS if pattern.fullmatch(path)), ())
         if needed and "security" not in operation:
             operation["security"] = [{scheme: []} for scheme in needed]
         declared = operation.setdefault("responses", {})
+        for content in (each.get("content", {}) for each in declared.values()):
+            if "text/event-stream" in content and "application/json" in content:  # the model is that of its messages
+                content["text/event-stream"] = content.pop("application/json")
         refusals = _refusals(path, method, operation, components["schemas"])
         for status in sorted({*refusals, *(int(s) for s in declared if int(s) >= 400)}):
             described = declared.get(str(status), {}).get("description", "")

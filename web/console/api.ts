@@ -1,6 +1,6 @@
 // Calls of the suite's own APIs, with the cookie of who is signed in. A refusal becomes a Problem.
 import { session } from "./live";
-import type { ApprovedCall } from "./types";
+import type { ApprovedCall } from "./documents";
 
 // A problem document (RFC 9457), or what stands for it if no service answered.
 export class Problem extends Error {

@@ -6,7 +6,7 @@ import { EventList } from "./event_list";
 import { session } from "./live";
 import { Screen } from "./screen";
 import { SignIn, signInByLink } from "./sign_in";
-import type { Session } from "./types";
+import type { Session } from "./documents";
 import { Wall } from "./wall";
 
 const known = signal(false);

@@ -3,7 +3,7 @@ import { openDrawer, type DrawerName } from "./drawers/drawer";
 import { count, duration, plain } from "./format";
 import { alarms, clockMs, connected, lastHeardMs, replayed, vitals } from "./live";
 import { ApprovalNotice, shownApprovals } from "./second_person";
-import type { ActiveAlarm } from "./types";
+import type { ActiveAlarm } from "./documents";
 
 const HELPS: Record<string, { words: string; drawer: DrawerName; args?: Record<string, string> }> = {
   QueueVeryLong: { words: "Rate…", drawer: "rate" },

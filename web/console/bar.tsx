@@ -3,12 +3,11 @@ import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { lost } from "./attention";
 import { ControlBar } from "./drawers";
-import { clockTime, count, duration, longDate, STATES } from "./format";
+import { clockTime, count, duration, longDate, STATES, type RoomState } from "./format";
 import { helpOpen, keysOn } from "./keys";
 import { clockMs, lastHeardMs, replayed, session, shown, snapshot } from "./live";
 import { go, signOut } from "./address";
 import { replayProblem, startReplay } from "./replay";
-import type { RoomState } from "./types";
 
 const PROOF_OLD_MS = 180_000;
 const tick = signal(Date.now());

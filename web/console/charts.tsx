@@ -3,9 +3,8 @@
 import { computed, effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
-import { clockTime, count, minuteTime, rate } from "./format";
+import { clockTime, count, minuteTime, rate, type Figure } from "./format";
 import { alarmLog, changes, history, historyVersion, replayed, showSpan, shown, spanS, type Past, type Path } from "./live";
-import type { Figure } from "./types";
 
 type Colour = "--c-set" | "--c-force" | "--c-called" | "--c-claimed" | "--c-waiting" | "--c-sold" | "--c-held" | "--c-free";
 interface Line {

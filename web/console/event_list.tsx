@@ -7,7 +7,7 @@ import { StatePill } from "./bar";
 import { count, percent } from "./format";
 import { session } from "./live";
 import { StockBar } from "./tiles";
-import type { EventList as Events } from "./types";
+import type { EventList as Events } from "./documents";
 
 const EVERY_MS = 3000;
 const events = signal<Events["events"] | null>(null);

@@ -1,5 +1,8 @@
 // Figures and times as words. What is unknown is a dash.
-import type { Figure, RoomState } from "./types";
+import type { RoomVitals } from "./documents";
+
+export type Figure = number | null; // null means unknown
+export type RoomState = NonNullable<RoomVitals["state"]>;
 
 export const UNKNOWN = "–";
 const whole = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });

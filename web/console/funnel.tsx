@@ -1,7 +1,7 @@
 // How far fans came: from joining the line to a confirmed order.
 import { count, sentence, UNKNOWN } from "./format";
 import { shown } from "./live";
-import type { FunnelStep } from "./types";
+import type { FunnelStep } from "./documents";
 
 export function Funnel() {
   const steps = shown.value?.funnel ?? [];

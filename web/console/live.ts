@@ -1,7 +1,8 @@
 // The figures of one event as they come: the stream fills signals, and the past fills the arrays that charts draw.
 // A stream that breaks, ends or falls silent is opened again within two seconds; each begins with a snapshot.
 import { computed, signal } from "@preact/signals";
-import type { ActiveAlarm, Approval, Change, Figure, Part, PastAlarm, Process, Session, Snapshot, Vitals, VitalsHistory } from "./types";
+import type { ActiveAlarm, ApprovalView, Change, PastAlarm, Process, Session, Snapshot, Vitals, VitalsHistory } from "./documents";
+import type { Figure } from "./format";
 
 export const PATHS = [
   "line.waiting", "line.called", "rate.set_per_s", "rate.effective_per_s", "rate.called_per_s", "rate.claimed_per_s",
@@ -9,6 +10,7 @@ export const PATHS = [
   "wait.p95_s", "streams.open", "room.active",
 ] as const;
 export type Path = (typeof PATHS)[number];
+export type Part = keyof Vitals["ages"];
 
 // Times in milliseconds, oldest first, and the values of each path at these times.
 export interface Past { at: number[]; series: Record<Path, Figure[]>; alarms: PastAlarm[] }
@@ -28,7 +30,7 @@ export const processes = signal<Process[]>([]);
 export const changes = signal<Change[]>([]);
 // Alarms of the time shown, newest first: those that ended too, and those before this page was opened.
 export const alarmLog = signal<PastAlarm[]>([]);
-export const approvals = signal<Approval[]>([]);
+export const approvals = signal<ApprovalView[]>([]);
 export const connected = signal(false);
 export const lastHeardMs = signal(0);
 export const clockMs = signal(Date.now());
@@ -180,7 +182,7 @@ function open(): void {
   on<Vitals>("vitals", hear);
   on<ActiveAlarm[]>("alarms", hearAlarms);
   on<Process[]>("processes", (found) => { processes.value = found; });
-  on<Approval[]>("approvals", (found) => { approvals.value = found; });
+  on<ApprovalView[]>("approvals", (found) => { approvals.value = found; });
   on<Change>("change", (found) => {
     const others = changes.value.filter((one) => one.service !== found.service || one.id !== found.id);
     changes.value = [found, ...others].sort((one, other) => other.at_ms - one.at_ms).slice(0, CHANGES_MAX);

@@ -1,8 +1,8 @@
 // Replay: the kept figures of the past on the same screen, ten times as fast. What is not kept is shown as unknown.
 import { signal } from "@preact/signals";
-import { clockTime, dayTime, minuteTime } from "./format";
-import { clockMs, PATHS, readPast, replayed, vitals, type Past } from "./live";
-import type { Figure, Part, Vitals } from "./types";
+import { clockTime, dayTime, minuteTime, type Figure } from "./format";
+import { clockMs, PATHS, readPast, replayed, vitals, type Part, type Past } from "./live";
+import type { Vitals } from "./documents";
 
 const SPEEDS = [1, 10, 60];
 const DAY_MS = 86_400_000;

@@ -5,7 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { approved, call, Problem, SecondPersonNeeded } from "./api";
 import { count, duration, sentence } from "./format";
 import { approvals, clockMs, session, snapshot, vitals } from "./live";
-import type { Approval } from "./types";
+import type { ApprovalList, ApprovalView } from "./documents";
 import { asProblem, may, ProblemText } from "./problem";
 
 const CONTROLS: Record<string, string> = {
@@ -23,11 +23,11 @@ const waits = new Set<string>(); // those that a form of this page waits for
 const words = (control: string): string => CONTROLS[control] ?? control.replaceAll("_", " ");
 const path = (id = ""): string => `/console/api/events/${vitals.value!.event_id}/approvals${id && `/${id}`}`;
 const left = (until: number): string => duration(Math.max(0, Math.round((until - clockMs.value) / 1000)));
-const isMine = (one: Approval): boolean => one.requested_by === session.value?.name;
+const isMine = (one: ApprovalView): boolean => one.requested_by === session.value?.name;
 
 // Takes the approval for this page's next request with its key, and puts the entry away.
-async function take(id: string): Promise<NonNullable<Approval["call"]>> {
-  const { data } = await call<{ approvals: Approval[] }>("GET", path());
+async function take(id: string): Promise<NonNullable<ApprovalView["call"]>> {
+  const { data } = await call<ApprovalList>("GET", path());
   const found = data.approvals.find((one) => one.id === id)?.call;
   if (!found) throw new Problem(GONE, "The approval is gone", "It has expired, or was used already. Ask again.");
   if (found.idempotency_key) approved.set(found.idempotency_key, found);
@@ -58,7 +58,7 @@ export function AskSecondPerson({ needed, again, leave }: Asking) {
   };
   const ask = () => attempt(async () => {
     const { control, body, key, etag } = needed.refused;
-    const { data } = await call<Approval>("POST", path(), { body: { control, body, idempotency_key: key, if_match: etag } });
+    const { data } = await call<ApprovalView>("POST", path(), { body: { control, body, idempotency_key: key, if_match: etag } });
     expiresMs.current = data.expires_ms;
     waits.add(data.id);
     id.value = data.id;
@@ -96,10 +96,10 @@ export function AskSecondPerson({ needed, again, leave }: Asking) {
 }
 
 // What waits for this operator, and what this operator waits for, unless an open form shows it.
-export const shownApprovals = (): Approval[] => approvals.value.filter((one) =>
+export const shownApprovals = (): ApprovalView[] => approvals.value.filter((one) =>
   one.expires_ms > clockMs.value && (isMine(one) ? !waits.has(one.id) : one.status === "pending"));
 
-export function ApprovalNotice({ one }: { one: Approval }) {
+export function ApprovalNotice({ one }: { one: ApprovalView }) {
   const [problem, busy] = [useSignal<Problem | null>(null), useSignal(false)];
   const mine = isMine(one);
   const attempt = (run: () => Promise<unknown>) => async () => {
@@ -110,7 +110,7 @@ export function ApprovalNotice({ one }: { one: Approval }) {
     busy.value = false;
   };
   const decide = (decision: string) => attempt(async () => {
-    const { data } = await call<Approval>("POST", path(`${one.id}/${decision}`));
+    const { data } = await call<ApprovalView>("POST", path(`${one.id}/${decision}`));
     approvals.value = approvals.value.map((other) => other.id === one.id ? data : other);
   });
   const send = attempt(async () => {
@@ -134,7 +134,7 @@ export function ApprovalNotice({ one }: { one: Approval }) {
   );
 }
 
-const MINE: Record<Approval["status"], (one: Approval) => string> = {
+const MINE: Record<ApprovalView["status"], (one: ApprovalView) => string> = {
   pending: () => "You ask to",
   approved: (one) => `${one.decided_by} agrees that you`,
   refused: (one) => `${one.decided_by} refuses that you`,

@@ -3,7 +3,7 @@ import { openDrawer } from "./drawers/drawer";
 import { count, percent } from "./format";
 import { shown } from "./live";
 import { silence, StockBar } from "./tiles";
-import type { SectionVitals } from "./types";
+import type { SectionVitals } from "./documents";
 
 const total = (section: SectionVitals) => section.free + section.held + section.sold;
 const heat = (section: SectionVitals) =>

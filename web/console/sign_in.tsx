@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { call, Problem } from "./api";
 import { session } from "./live";
-import type { Session } from "./types";
+import type { Session } from "./documents";
 
 const problem = signal<string | null>(null);
 const busy = signal(false);

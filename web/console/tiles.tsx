@@ -1,8 +1,8 @@
 // Six figures that say how the sale goes. A tile whose part was not heard lately is grey and says so.
 import type { ComponentChildren } from "preact";
 import { band, clockTime, count, duration, minuteTime, percent, rate, reasonWords, UNKNOWN } from "./format";
-import { ages, clockMs, history, historyVersion, isStale, lastHeardMs, replayed, shown, type Path } from "./live";
-import type { Part, Vitals } from "./types";
+import { ages, clockMs, history, historyVersion, isStale, lastHeardMs, replayed, shown, type Part, type Path } from "./live";
+import type { Vitals } from "./documents";
 
 const WINDOW_MS = 60_000;
 const SECONDS_MATTER_S = 300;

@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { clockTime, dayTime, differences, duration, sentence } from "./format";
 import { alarmLog, changes, clockMs, replayed, shown } from "./live";
-import type { Change, PastAlarm } from "./types";
+import type { Change, PastAlarm } from "./documents";
 
 type Entry = { at: number } & ({ change: Change } | { alarm: PastAlarm });
 const SHOWN_FIRST = 40;

@@ -3,10 +3,9 @@ import { useEffect } from "preact/hooks";
 import { Age, Proof, StatePill } from "./bar";
 import { Charts } from "./charts";
 import { clockTime, count, duration, percent, rate } from "./format";
-import { alarms, clockMs, shown, snapshot, stop, unknownEvent, vitals, watch } from "./live";
+import { alarms, clockMs, shown, snapshot, stop, unknownEvent, vitals, watch, type Part } from "./live";
 import { NoEvent } from "./screen";
 import { calledPerS, sellOut, silence, StockBar } from "./tiles";
-import type { Part } from "./types";
 
 export function Wall({ eventId }: { eventId: string }) {
   useEffect(() => {

@@ -20,8 +20,7 @@ from onsale.admin_client import AdminClient, NotFoundThere
 from onsale.cli.context import EventId, for_suite, out, run_async, target
 from onsale.errors import OperatorError
 from onsale.simulate.command import Crowd, Report, bars
-from shared.contracts.admin.console import READ_PREVIEW, REHEARSAL_FANS_MAX, RehearsalResult
-from shared.contracts.catalogue import READ_EVENT
+from shared.contracts.admin.console import REHEARSAL_FANS_MAX, RehearsalResult
 from shared.contracts.event_file import EventFile
 from shared.contracts.lanes import Lane
 from shared.contracts.room_options import EntryRules, ForwardAuthRules
@@ -130,8 +129,8 @@ class Rehearsal:
 
     async def _is_visible(self, event_id: str) -> bool:
         try:
-            await self.admin.call(READ_EVENT, event_id=event_id)
-            view = await self.admin.call(READ_PREVIEW, query={"position": 1}, event_id=event_id)
+            await self.admin.read_event_on_sale(event_id)
+            view = await self.admin.read_preview(event_id, position=1)
         except OperatorError:
             return False
         return view.state == "open"

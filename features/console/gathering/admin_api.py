@@ -2,58 +2,59 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from features.console.metrics import QUESTIONS
-from shared.contracts.admin.endpoint import Endpoint
+from shared.contracts.admin.operation import RequestBody, as_json
+from shared.contracts.admin.operator_calls import OPERATIONS, OperatorCalls
 from shared.errors.problems import NoAnswer, Problem, UpstreamFailed, from_document
+from shared.routes import at_suite, route
 from shared.security.auth import Operator, OperatorSession, sign_session
 from shared.security.tokens import Keyring
 
-Answer = TypeVar("Answer")
 TOKEN_S = 60
 
 
-class AdminApi:
-    """Asks one service at a time; each question has a deadline and is counted."""
+class AdminApi(OperatorCalls):
+    """Asks one service at a time; each question has a deadline and is counted. Without a `session` as itself."""
 
-    def __init__(self, client: httpx.AsyncClient, url: str, keys: Keyring, *, deadline_s: float) -> None:
+    def __init__(
+        self, client: httpx.AsyncClient, url: str, keys: Keyring, *, deadline_s: float,
+        session: OperatorSession | None = None,
+    ) -> None:  # fmt: skip
         self._client, self._url, self._keys, self._deadline_s = client, url.rstrip("/"), keys, deadline_s
-        self._token, self._renewed_s = "", 0.0
+        self._session, self._token, self._renewed_s = session, "", 0.0
 
-    async def ask(
-        self, service: str, endpoint: Endpoint[Answer], query: Mapping[str, Any] | None = None, /, **path_values: str
-    ) -> Answer:
-        """Raises the service's own problem, or `NoAnswer`."""
-        return await self._send(service, endpoint, path_values, token=self._own_token(), query=query)
-
-    async def act(
-        self, service: str, endpoint: Endpoint[Answer], body: Mapping[str, Any], operator: OperatorSession, /,
-        **path_values: str,
-    ) -> Answer:  # fmt: skip
-        """Does this as the operator who is signed in. Raises as `ask` does."""
-        return await self._send(service, endpoint, path_values, token=self.sign(operator), body=body)
+    def acting_as(self, session: OperatorSession) -> "AdminApi":
+        """The same for the operator who is signed in."""
+        return AdminApi(self._client, self._url, self._keys, deadline_s=self._deadline_s, session=session)
 
     def sign(self, session: OperatorSession) -> str:
         """The session as a credential for the admin APIs."""
         return sign_session(self._keys, session)
 
-    async def _send(
-        self, service: str, endpoint: Endpoint[Answer], path_values: Mapping[str, str], *, token: str,
-        query: Mapping[str, Any] | None = None, body: Mapping[str, Any] | None = None,
-    ) -> Answer:  # fmt: skip
-        url = self._url.replace("{service}", service) + endpoint.path.format(**path_values)
-        headers = {"authorization": f"Bearer {token}"}
+    async def call(
+        self, operation: str, /, body: RequestBody = None, *, query: Mapping[str, Any] | None = None,
+        key: str | None = None, **path_values: str | int,
+    ) -> Any:  # fmt: skip
+        """Raises the service's own problem, or `NoAnswer`."""
+        found = OPERATIONS[operation]
+        path = found.address(path_values)
+        row = route(path)
+        service = row.service if row else ""
+        headers = {"authorization": f"Bearer {self._credential()}"} | ({"idempotency-key": key} if key else {})
+        params = {name: value for name, value in (query or {}).items() if value is not None}
         try:
             response = await self._client.request(
-                endpoint.method, url, params=query, json=body, headers=headers, timeout=self._deadline_s
-            )
+                found.method, at_suite(self._url, path), params=params, json=as_json(body), headers=headers,
+                timeout=self._deadline_s,
+            )  # fmt: skip
             if response.is_error:
                 raise from_document(response.status_code, response.content)
-            answer: Answer = TypeAdapter(endpoint.answer).validate_json(response.content)
+            answer = found.read(response.content)
         except httpx.HTTPError as unreachable:
             QUESTIONS.labels(service, "failed").inc()
             raise NoAnswer(f"{service} does not answer: {type(unreachable).__name__}.") from unreachable
@@ -66,7 +67,9 @@ class AdminApi:
         QUESTIONS.labels(service, "answered").inc()
         return answer
 
-    def _own_token(self) -> str:
+    def _credential(self) -> str:
+        if self._session is not None:
+            return self.sign(self._session)
         now_s = time.time()
         if now_s - self._renewed_s > TOKEN_S / 2:
             itself = OperatorSession(Operator("console", "viewer"), "", int(now_s) + TOKEN_S)

@@ -8,6 +8,7 @@ last figures stay, and their age grows.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from features.console import streams
 from features.console.approvals import Approvals
@@ -19,12 +20,10 @@ from features.console.gathering.history import Ring
 from features.console.gathering.vitals import Facts, Totals, make_vitals, proof_of, totals_of
 from features.console.tuning import Tuning
 from shared.concurrency.tasks import stop
-from shared.contracts.admin import inventory, order_reports, orders, prices, queue
 from shared.contracts.admin.approvals import ApprovalView
 from shared.contracts.admin.audit import AuditEntry, AuditPage
 from shared.contracts.admin.console import ActiveAlarm, Change, Process, ProcessState, Snapshot, Vitals
-from shared.contracts.admin.endpoint import Endpoint
-from shared.contracts.catalogue import READ_EVENT, EventDetails
+from shared.contracts.catalogue import EventDetails
 from shared.errors.problems import Problem, UnknownEvent
 from shared.postgres.engine import DB_AWAY, DBAPIError
 from shared.report.invariants import check_invariants
@@ -41,12 +40,10 @@ NEVER = 0.0
 QUIET_S = 60.0
 NOT_SHOWN = {"version", "at_ms", "after", "calls_per_s", "called_at_ms"}  # of a frame
 KEPT_MAX, FIRST_PAGE, NEXT_PAGE = 200, 100, 20
-LOGS: tuple[tuple[str, Endpoint[AuditPage], str | None], ...] = (
-    ("queue", queue.LIST_CHANGES, None),
-    ("inventory", inventory.LIST_CHANGES, None),
-    ("orders", orders.LIST_AUDIT_LOG, "event:{event_id}"),
-    ("orders", prices.LIST_PRICE_CHANGES, None),
-)
+LOGS = (
+    ("queue", "list_queue_changes"), ("inventory", "list_inventory_changes"), ("orders", "list_audit_log"),
+    ("orders", "list_price_changes"),
+)  # fmt: skip
 
 
 class EventGatherer:
@@ -80,7 +77,7 @@ class EventGatherer:
         """Reads the event's name. Raises `UnknownEvent`; without an answer the event keeps its id as name."""
         if self.head is None:
             try:
-                self.head = await self._admin.ask("inventory", READ_EVENT, event_id=self.event_id)
+                self.head = await self._admin.read_event_on_sale(self.event_id)
             except UnknownEvent:
                 raise
             except Problem as silent:
@@ -175,19 +172,19 @@ class EventGatherer:
             log.info("console.question_failed", event_id=self.event_id, problem=failed.slug, detail=failed.detail)
 
     async def _read_flow(self) -> None:
-        self._facts.flow = await self._admin.ask("queue", queue.READ_FLOW, event_id=self.event_id)
+        self._facts.flow = await self._admin.read_queue_flow(self.event_id)
         self._facts.received_ms["queue"] = now_ms()
 
     async def _read_holds(self) -> None:
-        self._facts.holds = await self._admin.ask("inventory", inventory.READ_FLOW, event_id=self.event_id)
+        self._facts.holds = await self._admin.read_inventory_flow(self.event_id)
         self._facts.received_ms["inventory"] = now_ms()
 
     async def _read_orders(self) -> None:
-        self._facts.orders = await self._admin.ask("orders", order_reports.READ_FLOW, event_id=self.event_id)
+        self._facts.orders = await self._admin.read_order_flow(self.event_id)
         self._facts.received_ms["orders"] = now_ms()
 
     async def _read_room(self) -> None:
-        self._facts.room = await self._admin.ask("queue", queue.READ_ROOM, event_id=self.event_id)
+        self._facts.room = await self._admin.read_room(self.event_id)
 
     async def _read_changes(self) -> None:
         for change in await self._changes.read():
@@ -205,7 +202,7 @@ class EventGatherer:
             self.watchers.publish(streams.approvals(found))
 
     async def _read_proof(self) -> None:
-        self._facts.proof = proof_of(await check_invariants(self._admin.ask, self.event_id), at_ms=now_ms())
+        self._facts.proof = proof_of(await check_invariants(self._admin, self.event_id), at_ms=now_ms())
 
     def _frames_shown(self) -> object:
         line, stock = self._frames.line(self.event_id), self._frames.stock(self.event_id)
@@ -278,18 +275,18 @@ class Changes:
         self.newest = sorted([*found, *self.newest], key=lambda change: -change.at_ms)[:KEPT_MAX]
         return found
 
-    async def _read(self, service: str, endpoint: Endpoint[AuditPage], subject: str | None) -> list[Change]:
-        last_id = self._last_ids.get(endpoint.path)
-        query: dict[str, str | int] = {"page_size": FIRST_PAGE if last_id is None else NEXT_PAGE}
-        if subject:
-            query["subject"] = subject.format(event_id=self._event_id)
-        path = {} if "{" not in endpoint.path else {"event_id": self._event_id}
+    async def _read(self, service: str, operation: str) -> list[Change]:
+        last_id = self._last_ids.get(operation)
+        query: dict[str, Any] = {"page_size": FIRST_PAGE if last_id is None else NEXT_PAGE}
+        path: dict[str, Any] = {"event_id": self._event_id}
+        if operation == "list_audit_log":  # of all events: this one is its subject
+            query, path = {**query, "subject": f"event:{self._event_id}"}, {}
         try:
-            page = await self._admin.ask(service, endpoint, query, **path)
+            page: AuditPage = await self._admin.call(operation, query=query, **path)
         except Problem:
             return []
         new = [entry for entry in page.changes if entry.id > (last_id or 0)]
-        self._last_ids[endpoint.path] = max([last_id or 0, *(entry.id for entry in new)])
+        self._last_ids[operation] = max([last_id or 0, *(entry.id for entry in new)])
         return [_change(service, entry) for entry in new]
 
 

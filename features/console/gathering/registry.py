@@ -19,7 +19,7 @@ from features.console.tuning import DEFAULTS, Tuning
 from shared.concurrency.background import Quiet
 from shared.concurrency.coalescing import CachedReads
 from shared.contracts.admin.console import EventOverview
-from shared.contracts.catalogue import LIST_EVENTS, EventCard
+from shared.contracts.catalogue import EventCard
 from shared.contracts.frames import RoomState
 from shared.errors.problems import Overloaded, Problem
 from shared.runtime.clock import now_ms
@@ -146,8 +146,7 @@ class Gathering:
         found: list[EventCard] = []
         after: str | None = None
         while len(found) < self._settings.events_max * 2:
-            query = {"page_size": PAGE_SIZE} | ({"after": after} if after else {})
-            page = await self._admin.ask("inventory", LIST_EVENTS, query)
+            page = await self._admin.list_events_on_sale(after=after, page_size=PAGE_SIZE)
             found += page.events
             if page.next is None or not page.events:
                 break

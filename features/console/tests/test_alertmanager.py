@@ -19,7 +19,6 @@ from features.console.tests.admin import EVENT, LINE, Admin
 from features.console.tests.conftest import Console, Start, next_of
 from features.console.tests.test_history import record
 from shared.alarms import BY_NAME
-from shared.contracts.admin.console import READ_HISTORY
 from shared.contracts.admin.queue import LineFlow
 from shared.runtime.clock import now_ms
 from tests.support.running.serving import serving
@@ -226,7 +225,7 @@ async def test_what_fired_before_the_page_was_opened_is_in_its_history(console: 
     rows = [Sample(EVENT, s, record(1, 5.0), {name: name.lower() for name in fires if s in fires[name]}) for s in at]
     await Samples(postgres, kept_days=30).keep(rows)
     async with console.client() as client:
-        path = READ_HISTORY.path.format(event_id=EVENT)
+        path = f"/console/api/events/{EVENT}/vitals"
         found = (await client.get(path, params={"from_ms": 0, "to_ms": now_ms()})).json()["alarms"]
     assert [(one["name"], one["summary"], one["since_ms"] // 1000, one["ended_ms"]) for one in found] == [
         ("LineStandsStill", "linestandsstill", at[-3], None),

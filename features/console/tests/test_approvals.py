@@ -14,11 +14,10 @@ from features.console import approvals as module
 from features.console.tables import approval
 from features.console.tests.admin import EVENT
 from features.console.tests.conftest import ADMIN_KEYS, KEYS, Console, Start, next_of
-from shared.contracts.admin.approvals import LIST_APPROVALS
 from shared.security.auth import AdminKeys, ApprovedRequest, approver_of
 from tests.support.running.suite import problem
 
-PATH = LIST_APPROVALS.path.format(event_id=EVENT)
+PATH = f"/console/api/events/{EVENT}/approvals"
 BEN, EVA = "a-key-of-ben-another-operator", "a-key-of-eva-another-admin"
 PEOPLE = AdminKeys(f"{ADMIN_KEYS},ben:operator:{BEN},eva:admin:{EVA}")
 ANA = KEYS["operator"]

@@ -18,7 +18,7 @@ from features.console.gathering.gatherer import AGAIN_S
 from features.console.tests.admin import EVENT, FANS, PREVIEW, Admin
 from features.console.tests.conftest import KEYS, TICK_S, Console, Start, next_of
 from services.queue.rooms.model import RequestedBy
-from shared.contracts.admin.console import LIST_EVENTS, READ_FAN_VIEW, STREAM_PATH, FanView
+from shared.contracts.admin.console import STREAM_PATH, FanView
 from shared.contracts.frames import (
     LineFrame,
     LoadFrame,
@@ -61,7 +61,7 @@ async def test_a_stream_begins_with_a_snapshot_and_goes_on_each_second(
 
 
 async def test_the_view_of_a_fan_is_the_gateways(console: Console, admin: Admin) -> None:
-    path = READ_FAN_VIEW.path.format(event_id=EVENT)
+    path = f"/console/api/events/{EVENT}/fan-view"
     admin.given["gateway", "preview"] = FanView.model_validate(PREVIEW)
     async with console.client() as client:
         found = (await client.get(path, params={"position": 120})).json()
@@ -193,7 +193,7 @@ async def test_with_every_part_away_the_console_starts_and_says_so(start: Start)
     async with start(**away, postgres_url="postgresql+asyncpg://x:y@127.0.0.1:9/z") as console:
         async with console.client() as client:
             assert (await client.get("/readyz")).status_code == 200
-            assert (await client.get(LIST_EVENTS.path)).json() == {"events": []}
+            assert (await client.get("/console/api/events")).json() == {"events": []}
         async with console.stream() as stream:
             snapshot = await next_of(stream, "snapshot")
             assert snapshot["name"] == EVENT
@@ -217,7 +217,7 @@ async def test_an_unknown_event_and_a_stranger_get_no_stream(console: Console) -
     async with console.client() as client:
         assert problem(await client.get(STREAM_PATH.format(event_id="nowhere"))) == (404, "unknown-event")
     async with console.client(None) as client:
-        for path in (STREAM_PATH.format(event_id=EVENT), LIST_EVENTS.path):
+        for path in (STREAM_PATH.format(event_id=EVENT), "/console/api/events"):
             assert (await client.get(path)).status_code == 401
 
 
@@ -273,7 +273,7 @@ async def test_frames_and_processes_are_shown(console: Console, redis: Redis) ->
             states = {one["service"]: one["state"] for one in await next_of(stream, "processes")}
         assert set(states.values()) == {"up"}, "the neighbours, too"
     async with console.client(KEYS["viewer"]) as client:
-        [event] = (await client.get(LIST_EVENTS.path)).json()["events"]
+        [event] = (await client.get("/console/api/events")).json()["events"]
         assert (event["event_id"], event["name"], event["sold"], event["total"]) == (EVENT, "The Arena", 95, 100)
 
 

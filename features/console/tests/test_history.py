@@ -18,14 +18,14 @@ from features.console.gathering.history import (
 from features.console.tables import sample
 from features.console.tests.admin import EVENT, FANS, Admin
 from features.console.tests.conftest import Console, Start, next_of
-from shared.contracts.admin.console import READ_HISTORY, LineVitals, OrderVitals, RoomVitals, StockVitals
+from shared.contracts.admin.console import LineVitals, OrderVitals, RoomVitals, StockVitals
 from shared.contracts.frames import LaneHead, LineFrame, line_channel
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.redis.client import Redis
 from shared.runtime.clock import now_ms
 from tests.support.wait import wait_until
 
-PATH = READ_HISTORY.path.format(event_id=EVENT)
+PATH = f"/console/api/events/{EVENT}/vitals"
 
 
 def record(at_ms: int, waiting: float) -> Record:

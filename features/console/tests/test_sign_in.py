@@ -7,11 +7,10 @@ from typing import Any
 import httpx
 
 from features.console.tests.conftest import ADMIN_KEYS, KEYS, LINK, Console, Start
-from shared.contracts.admin.console import SIGN_IN
 from shared.security.auth import AdminKeys
 from tests.support.running.suite import problem
 
-PATH = SIGN_IN.path
+PATH = "/console/session"
 
 
 async def sign_in(client: httpx.AsyncClient, **how: str) -> httpx.Response:

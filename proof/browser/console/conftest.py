@@ -15,7 +15,7 @@ from onsale.local.engines import with_driver
 from onsale.server_sent_events import messages
 from shared.contracts.admin.console import STREAM_PATH
 from tests.browser.console.conftest import Open, open_page  # noqa: F401 - a fixture
-from tests.browser.console.desk import FLOOR, READS_ONLY, Desk, Row, Script, reason_of, written_row
+from tests.browser.console.desk import FLOOR, READS_ONLY, Desk, Script, reason_of, written_by
 from tests.browser.console.recorded import Answer, Phase, Recording, is_read, read_of, write_of
 from tests.support.running.fans import fan_of
 from tests.support.running.suite import RunningSuite
@@ -90,15 +90,15 @@ Follow = Callable[[str, Script], Awaitable[None]]
 @pytest.fixture
 async def follow(suite: RunningSuite, open_page: Open, request: pytest.FixtureRequest) -> Follow:  # noqa: F811
     """Runs a script at a new event. What it says it presses must have been called, with a reason that is logged."""
-    called: set[Row] = set()
-    reasons: dict[Row, set[str]] = {}
+    called: set[str] = set()
+    reasons: dict[str, set[str]] = {}
 
     def note(one: Request) -> None:
-        if row := written_row(one):
+        if row := written_by(one):
             called.add(row)
 
     def note_done(answer: Response) -> None:
-        row = written_row(answer.request)
+        row = written_by(answer.request)
         if row and answer.ok and (reason := reason_of(answer.request)):
             reasons.setdefault(row, set()).add(reason)
 

@@ -56,9 +56,7 @@ async def test_flow_and_report_say_what_the_database_and_the_simulator_say(
 
     async def read() -> Sale:
         async with suite.operator() as operator:
-            return await read_sale(
-                AdminClient(operator, suite.url, suite.admin_key).ask, event_id, failure=OperatorError
-            )
+            return await read_sale(AdminClient(operator, suite.url, suite.admin_key), event_id, failure=OperatorError)
 
     async def nothing_is_open() -> bool:
         flow = (await read()).flow
@@ -110,7 +108,7 @@ async def test_a_report_without_the_check_of_invariants_says_why(
     monkeypatch.setattr("shared.report.sale.check_invariants", fail)
     async with suite.operator() as operator:
         page = write_page(
-            await read_sale(AdminClient(operator, suite.url, suite.admin_key).ask, event_id, failure=OperatorError)
+            await read_sale(AdminClient(operator, suite.url, suite.admin_key), event_id, failure=OperatorError)
         )
     assert "could not be checked when this report was made: Redis is &lt;away&gt;." in page
     assert "Nothing was charged." in page

@@ -23,6 +23,7 @@ from shared.contracts.admin.inventory import (
 from shared.contracts.event_file import EventFile, StockPart
 from shared.contracts.event_parts.brand import PICTURE_NAME
 from shared.errors.problems import InvalidRequest
+from shared.rules.two_persons import control
 from shared.security.auth import AnAdmin, AnOperator, Viewer
 from shared.web.api_document import file_of
 from shared.web.request import DryRun, EventIdPath, ReasonQuery, TimeStepsQuery
@@ -35,7 +36,7 @@ PICTURE_BODY = {"requestBody": {"required": True, "content": {
 ReservationIdPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 
 
-@router.put("/events/{event_id}", summary="Apply an event file")
+@router.put("/events/{event_id}", operation_id="apply_inventory_event", summary="Apply an event file")
 async def put_event(
     operator: AnAdmin, state: StateDep, event_id: EventIdPath, file: EventFile, dry_run: DryRun = False,
     reason: ReasonQuery = None,
@@ -46,7 +47,7 @@ async def put_event(
     return await state.event_files.apply(file, actor=operator.name, reason=reason, dry_run=dry_run)
 
 
-@router.get("/events/{event_id}", summary="Get inventory's part of the event file")
+@router.get("/events/{event_id}", operation_id="read_inventory_event", summary="Get inventory's part of the event file")
 async def get_event(operator: Viewer, state: StateDep, event_id: EventIdPath) -> StockPart:
     """As it stands now: applying it changes nothing. Allotments that are open are left out, as their places are on
     sale.
@@ -54,7 +55,12 @@ async def get_event(operator: Viewer, state: StateDep, event_id: EventIdPath) ->
     return await read_event_file(state.db, event_id)
 
 
-@router.put("/events/{event_id}/pictures/{name}", summary="Upload a picture", openapi_extra=PICTURE_BODY)
+@router.put(
+    "/events/{event_id}/pictures/{name}",
+    operation_id="put_picture",
+    summary="Upload a picture",
+    openapi_extra=PICTURE_BODY,
+)
 async def put_picture(
     operator: AnAdmin, request: Request, state: StateDep, event_id: EventIdPath, name: PictureNamePath,
     reason: ReasonQuery = None,
@@ -67,15 +73,20 @@ async def put_picture(
 
 
 @router.get(
-    "/events/{event_id}/pictures/{name}", summary="Get an uploaded picture", responses=file_of("image/*"),
-    response_class=Response,
+    "/events/{event_id}/pictures/{name}", operation_id="read_picture", summary="Get an uploaded picture",
+    responses=file_of("image/*"), response_class=Response,
 )  # fmt: skip
 async def get_picture(operator: Viewer, state: StateDep, event_id: EventIdPath, name: PictureNamePath) -> Response:
     media_type, content = await state.pictures.read(event_id, name)
     return Response(content, media_type=media_type, headers={"cache-control": "no-store", **INERT})
 
 
-@router.post("/events/{event_id}/release-all", summary="Release every hold that is not being paid")
+@router.post(
+    "/events/{event_id}/release-all",
+    operation_id="release_all_holds",
+    openapi_extra=control("release_all"),
+    summary="Release every hold that is not being paid",
+)
 async def release_all(
     operator: AnOperator, state: StateDep, event_id: EventIdPath, body: HoldsRelease
 ) -> HoldsReleased:
@@ -84,7 +95,7 @@ async def release_all(
     return HoldsReleased(released=released)
 
 
-@router.post("/reservations/{reservation_id}/release", summary="Release a hold")
+@router.post("/reservations/{reservation_id}/release", operation_id="release_hold", summary="Release a hold")
 async def release(
     operator: AnOperator, state: StateDep, reservation_id: ReservationIdPath, body: HoldsRelease
 ) -> ReservationReleased:
@@ -92,24 +103,32 @@ async def release(
     return ReservationReleased(reservation_id=reservation_id, status=record.status)
 
 
-@router.get("/events/{event_id}/hold-times", summary="Get hold times")
+@router.get("/events/{event_id}/hold-times", operation_id="read_hold_times", summary="Get hold times")
 async def get_hold_times(operator: Viewer, state: StateDep, event_id: EventIdPath) -> HoldTimesReport:
     """Percentiles, returning holders, a suggested `hold_ttl_s`, and conversion by variant, from the database."""
     return await hold_times(state.db, state.catalogue.layout(event_id))
 
 
-@router.get("/events/{event_id}/audit", summary="Check the invariants of an event's stock")
+@router.get(
+    "/events/{event_id}/audit",
+    operation_id="check_inventory_invariants",
+    summary="Check the invariants of an event's stock",
+)
 async def get_audit(operator: Viewer, state: StateDep, event_id: EventIdPath) -> StockInvariants:
     return await check_invariants(state.db, state.redis_stock, state.catalogue.layout(event_id))
 
 
-@router.get("/events/{event_id}/flow", summary="Get the flow of fans through holds")
+@router.get("/events/{event_id}/flow", operation_id="read_inventory_flow", summary="Get the flow of fans through holds")
 async def get_flow(operator: Viewer, state: StateDep, event_id: EventIdPath) -> HoldsFlow:
     """Counted in the database, at most once a second for all who ask."""
     return await state.flows.flow(state.catalogue.layout(event_id).event_id)
 
 
-@router.get("/events/{event_id}/flow/history", summary="Get holds by time, and why places were released")
+@router.get(
+    "/events/{event_id}/flow/history",
+    operation_id="read_inventory_flow_history",
+    summary="Get holds by time, and why places were released",
+)
 async def get_flow_history(
     operator: Viewer, state: StateDep, event_id: EventIdPath, steps: TimeStepsQuery
 ) -> HoldsHistory:

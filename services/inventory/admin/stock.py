@@ -35,7 +35,7 @@ router = APIRouter(prefix="/admin/inventory/events/{event_id}", tags=["stock"])
 AllotmentIdPath = Annotated[str, Path(pattern=f"^{EVENT_ID}$")]
 
 
-@router.post("/seats/block", summary="Block seats and GA places")
+@router.post("/seats/block", operation_id="block_places", summary="Block seats and GA places")
 async def block(operator: AnOperator, state: StateDep, event_id: EventIdPath, places: PlacesChange) -> StockChanged:
     """All or none: if some are held or sold, the problem names them and nothing is changed."""
     return await state.stock_editor.apply(
@@ -43,14 +43,16 @@ async def block(operator: AnOperator, state: StateDep, event_id: EventIdPath, pl
     )
 
 
-@router.post("/seats/unblock", summary="Unblock seats and GA places")
+@router.post("/seats/unblock", operation_id="unblock_places", summary="Unblock seats and GA places")
 async def unblock(operator: AnOperator, state: StateDep, event_id: EventIdPath, places: PlacesChange) -> StockChanged:
     return await state.stock_editor.apply(
         event_id, "unblock", places, lambda change: unblock_places(change, places), by=operator.name
     )
 
 
-@router.post("/sections/{section_id}/resize", summary="Change the capacity of a GA section")
+@router.post(
+    "/sections/{section_id}/resize", operation_id="resize_section", summary="Change the capacity of a GA section"
+)
 async def post_resize(
     operator: AnOperator, state: StateDep, event_id: EventIdPath, section_id: SectionIdPath, wanted: CapacityChange
 ) -> StockChanged:
@@ -60,7 +62,7 @@ async def post_resize(
     )
 
 
-@router.put("/allotments/{allotment_id}", summary="Create or change an allotment")
+@router.put("/allotments/{allotment_id}", operation_id="put_allotment", summary="Create or change an allotment")
 async def put_allotment(
     operator: AnOperator, state: StateDep, event_id: EventIdPath, allotment_id: AllotmentIdPath, wanted: AllotmentChange
 ) -> StockChanged:
@@ -70,7 +72,7 @@ async def put_allotment(
     )
 
 
-@router.post("/allotments/{allotment_id}/open", summary="Open an allotment")
+@router.post("/allotments/{allotment_id}/open", operation_id="open_allotment", summary="Open an allotment")
 async def post_open(
     operator: AnOperator, state: StateDep, event_id: EventIdPath, allotment_id: AllotmentIdPath, reason: ChangeReason
 ) -> StockChanged:
@@ -80,12 +82,12 @@ async def post_open(
     )
 
 
-@router.get("/stock", summary="Get the stock report")
+@router.get("/stock", operation_id="read_stock", summary="Get the stock report")
 async def get_stock(operator: Viewer, state: StateDep, event_id: EventIdPath) -> StockReport:
     return await stock_report(state.db, event_id)
 
 
-@router.get("/changes", summary="List audit log entries")
+@router.get("/changes", operation_id="list_inventory_changes", summary="List audit log entries")
 async def list_changes(operator: Viewer, state: StateDep, event_id: EventIdPath, page: BeforeId) -> AuditPage:
     """Newest first."""
     state.catalogue.layout(event_id)
@@ -93,7 +95,11 @@ async def list_changes(operator: Viewer, state: StateDep, event_id: EventIdPath,
 
 
 @router.get(
-    "/{what}.csv", summary="Export seats or sales as CSV", responses=file_of("text/csv"), response_class=Response
+    "/{what}.csv",
+    operation_id="export_stock_csv",
+    summary="Export seats or sales as CSV",
+    responses=file_of("text/csv"),
+    response_class=Response,
 )
 async def get_csv(
     operator: AnOperator, state: StateDep, event_id: EventIdPath, what: Literal["seats", "sales"]

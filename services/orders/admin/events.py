@@ -45,7 +45,7 @@ TicketStatus = Annotated[Literal["valid", "void"] | None, Query(description="Onl
 router = APIRouter(prefix="/admin/orders/events/{event_id}")
 
 
-@router.put("", summary="Apply an event file", tags=["admin"])
+@router.put("", operation_id="apply_prices_event", summary="Apply an event file", tags=["admin"])
 async def put_event(
     state: OrdersState,
     operator: AnAdmin,
@@ -67,7 +67,7 @@ async def put_event(
     return applied.model_copy(update={"warnings": paper_warnings(missing)})
 
 
-@router.get("/amounts", summary="Check which amounts cannot be charged", tags=["admin"])
+@router.get("/amounts", operation_id="check_amounts", summary="Check which amounts cannot be charged", tags=["admin"])
 async def check_amounts(
     state: OrdersState, _operator: Viewer, event_id: EventIdPath, each: Each = None
 ) -> AmountsChecked:
@@ -75,13 +75,15 @@ async def check_amounts(
     return await admin.check_stored_amounts(state.db, event_id, each or (), state.providers)
 
 
-@router.get("", summary="Get orders' part of the event file", tags=["admin"])
+@router.get("", operation_id="read_prices_event", summary="Get orders' part of the event file", tags=["admin"])
 async def get_event(state: OrdersState, _operator: Viewer, event_id: EventIdPath) -> PricePart:
     """As it stands now: applying it changes nothing."""
     return await read_event_file(state.db, event_id)
 
 
-@router.put("/promo-codes/{code}", summary="Create or replace a promo code", tags=["prices"])
+@router.put(
+    "/promo-codes/{code}", operation_id="put_promo_code", summary="Create or replace a promo code", tags=["prices"]
+)
 async def put_code(
     state: OrdersState, operator: AnOperator, event_id: EventIdPath, code: CodePath, body: PromoCodeRequest
 ) -> PromoCodeChanged:
@@ -91,7 +93,9 @@ async def put_code(
     )
 
 
-@router.delete("/promo-codes/{code}", summary="Deactivate a promo code", tags=["prices"])
+@router.delete(
+    "/promo-codes/{code}", operation_id="deactivate_promo_code", summary="Deactivate a promo code", tags=["prices"]
+)
 async def deactivate_code(
     state: OrdersState, operator: AnOperator, event_id: EventIdPath, code: CodePath, reason: ReasonQuery = None
 ) -> PromoCodeChanged:
@@ -99,7 +103,7 @@ async def deactivate_code(
     return await admin.deactivate_code(state.db, event_id, code_key(code), actor=operator.name, reason=reason)
 
 
-@router.get("/promo-codes", summary="List promo codes and their uses", tags=["prices"])
+@router.get("/promo-codes", operation_id="list_promo_codes", summary="List promo codes and their uses", tags=["prices"])
 async def list_codes(
     request: Request,
     state: OrdersState,
@@ -113,12 +117,17 @@ async def list_codes(
     return await admin.list_codes(state.db, event_id, page)
 
 
-@router.get("/promo-codes/{code}", summary="Get a promo code", tags=["prices"])
+@router.get("/promo-codes/{code}", operation_id="read_promo_code", summary="Get a promo code", tags=["prices"])
 async def get_code(state: OrdersState, operator: Viewer, event_id: EventIdPath, code: CodePath) -> PromoCodeAnswer:
     return await admin.get_code(state.db, event_id, code_key(code))
 
 
-@router.get("/promo-codes/{code}/uses", summary="List orders that used a promo code, newest first", tags=["prices"])
+@router.get(
+    "/promo-codes/{code}/uses",
+    operation_id="list_promo_code_uses",
+    summary="List orders that used a promo code, newest first",
+    tags=["prices"],
+)
 async def list_uses(
     request: Request, state: OrdersState, operator: Viewer, event_id: EventIdPath, code: CodePath,
     before: ReferenceQuery = None, page_size: PageSizeQuery = 50,
@@ -127,12 +136,17 @@ async def list_uses(
     return await admin.list_redemptions(state.db, event_id, code_key(code), page)
 
 
-@router.get("/price-changes", summary="List changes of prices and promo codes, newest first", tags=["prices"])
+@router.get(
+    "/price-changes",
+    operation_id="list_price_changes",
+    summary="List changes of prices and promo codes, newest first",
+    tags=["prices"],
+)
 async def list_changes(state: OrdersState, operator: Viewer, event_id: EventIdPath, page: BeforeId) -> AuditPage:
     return await audit_log.read_page(state.db, page, subject=f"prices:{event_id}")
 
 
-@router.get("/charges", summary="Export charges and refunds, oldest first", tags=["admin"])
+@router.get("/charges", operation_id="list_charges", summary="Export charges and refunds, oldest first", tags=["admin"])
 async def get_charges(
     event_id: EventIdPath, request: Request, state: OrdersState, operator: Viewer, after: IdQuery = None,
     page_size: LongPageSizeQuery = 1000,
@@ -141,7 +155,9 @@ async def get_charges(
     return await list_charges(state.db, event_id, page)
 
 
-@router.get("/audit", summary="Check the invariants of orders and money", tags=["admin"])
+@router.get(
+    "/audit", operation_id="check_orders_invariants", summary="Check the invariants of orders and money", tags=["admin"]
+)
 async def check_invariants(event_id: EventIdPath, state: OrdersState, operator: Viewer) -> InvariantReport:
     return await invariants.check_invariants(state.db, event_id)
 
@@ -149,6 +165,7 @@ async def check_invariants(event_id: EventIdPath, state: OrdersState, operator: 
 @router.get(
     "/tickets.json",
     tags=["admin"],
+    operation_id="list_scanner_tickets",
     summary="Export the tickets of an event for scanners",
     responses={200: {"model": ScannerTickets}},
 )
@@ -163,6 +180,7 @@ async def export_tickets_json(
 @router.get(
     "/tickets.csv",
     tags=["admin"],
+    operation_id="export_tickets_csv",
     summary="Export the tickets of an event as CSV",
     responses=file_of("text/csv"),
     response_class=Response,
@@ -174,13 +192,18 @@ async def export_tickets_csv(
     return csv_download(parts, f"tickets-{event_id}.csv")
 
 
-@router.get("/flow", summary="Get the flow of fans through orders", tags=["admin"])
+@router.get("/flow", operation_id="read_order_flow", summary="Get the flow of fans through orders", tags=["admin"])
 async def get_flow(event_id: EventIdPath, state: OrdersState, operator: Viewer) -> OrdersFlow:
     """Counted in the database, at most once a second for all who ask."""
     return await state.flows.flow(event_id)
 
 
-@router.get("/flow/history", summary="Get orders by time, tickets by section and money", tags=["admin"])
+@router.get(
+    "/flow/history",
+    operation_id="read_order_flow_history",
+    summary="Get orders by time, tickets by section and money",
+    tags=["admin"],
+)
 async def get_flow_history(
     event_id: EventIdPath, state: OrdersState, operator: Viewer, steps: TimeStepsQuery
 ) -> OrdersHistory:

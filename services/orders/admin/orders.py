@@ -56,6 +56,7 @@ from shared.contracts.admin.orders import (
 )
 from shared.contracts.fields import NO_NULL, EventId, tidy
 from shared.postgres.pages import BeforeId, PageRequest, PageSizeQuery
+from shared.rules.two_persons import control
 from shared.security.auth import AnOperator, Operator, Viewer
 from shared.web.api_document import file_of
 from shared.web.request import EventIdPath, IdempotencyKey, ReferencePath, ReferenceQuery, idempotency_key
@@ -85,7 +86,7 @@ async def _act(
     return admin_view(await state.order(reference))
 
 
-@router.get("", summary="Search orders")
+@router.get("", operation_id="search_orders", summary="Search orders")
 async def search(
     request: Request, state: OrdersState, operator: AnOperator, event_id: EventId | None = None,
     status: StatusQuery = None, q: TextQuery = None, since: AwareDatetime | None = None,
@@ -102,12 +103,12 @@ async def search(
     )  # fmt: skip
 
 
-@router.get("/{reference}/timeline", summary="Get the timeline of an order")
+@router.get("/{reference}/timeline", operation_id="read_timeline", summary="Get the timeline of an order")
 async def get_timeline(reference: ReferencePath, state: OrdersState, operator: AnOperator) -> Timeline:
     return await support.timeline(state.db, await state.order(reference))
 
 
-@router.post("/{reference}/refund", status_code=202, summary="Refund an order")
+@router.post("/{reference}/refund", status_code=202, operation_id="refund_order", summary="Refund an order")
 async def refund(
     reference: ReferencePath, body: RefundBody, state: OrdersState, operator: AnOperator, key: IdempotencyKey = None
 ) -> AdminOrder:
@@ -126,17 +127,21 @@ async def refund(
     return await _act(state, reference, _actor(operator, body), request_this)
 
 
-@router.post("/{reference}/cancel", status_code=202, summary="Cancel an order that is not paid")
+@router.post(
+    "/{reference}/cancel", status_code=202, operation_id="cancel_order", summary="Cancel an order that is not paid"
+)
 async def cancel(reference: ReferencePath, body: Reason, state: OrdersState, operator: AnOperator) -> AdminOrder:
     return await _act(state, reference, _actor(operator, body), cancel_by_hand)
 
 
-@router.post("/{reference}/retry", status_code=202, summary="Retry an order now")
+@router.post("/{reference}/retry", status_code=202, operation_id="retry_order", summary="Retry an order now")
 async def retry(reference: ReferencePath, body: Reason, state: OrdersState, operator: AnOperator) -> AdminOrder:
     return await _act(state, reference, _actor(operator, body), retry_by_hand)
 
 
-@router.post("/{reference}/resolve", status_code=202, summary="Resolve an order in review")
+@router.post(
+    "/{reference}/resolve", status_code=202, operation_id="resolve_order", summary="Resolve an order in review"
+)
 async def resolve(
     reference: ReferencePath, body: ResolveRequest, state: OrdersState, operator: AnOperator
 ) -> AdminOrder:
@@ -144,7 +149,13 @@ async def resolve(
     return await _act(state, reference, _actor(operator, body), decide)
 
 
-@router.post("/events/{event_id}/refund", status_code=202, summary="Refund an event")
+@router.post(
+    "/events/{event_id}/refund",
+    status_code=202,
+    operation_id="start_event_refund",
+    openapi_extra=control("refund_event"),
+    summary="Refund an event",
+)
 async def refund_event(
     event_id: EventIdPath, body: EventRefundRequest, state: OrdersState, operator: AnOperator
 ) -> EventRefundProgress:
@@ -155,17 +166,19 @@ async def refund_event(
     )
 
 
-@router.get("/events/{event_id}/refund", summary="Get the progress of an event refund")
+@router.get(
+    "/events/{event_id}/refund", operation_id="read_event_refund", summary="Get the progress of an event refund"
+)
 async def get_event_refund(event_id: EventIdPath, state: OrdersState, operator: Viewer) -> EventRefundProgress:
     return await event_refund_progress(state.db, event_id)
 
 
-@router.post("/events/{event_id}/refund/pause", summary="Pause the event refund")
+@router.post("/events/{event_id}/refund/pause", operation_id="pause_event_refund", summary="Pause the event refund")
 async def pause(event_id: EventIdPath, body: Reason, state: OrdersState, operator: AnOperator) -> EventRefundProgress:
     return await change_event_refund(state.db, event_id, _actor(operator, body), status="paused")
 
 
-@router.post("/events/{event_id}/refund/resume", summary="Resume the event refund")
+@router.post("/events/{event_id}/refund/resume", operation_id="resume_event_refund", summary="Resume the event refund")
 async def resume(
     event_id: EventIdPath, body: EventRefundResume, state: OrdersState, operator: AnOperator
 ) -> EventRefundProgress:
@@ -173,7 +186,7 @@ async def resume(
     return await change_event_refund(state.db, event_id, actor, status="running", rate_per_s=body.rate_per_s)
 
 
-@router.get("/commands", summary="List commands")
+@router.get("/commands", operation_id="list_commands", summary="List commands")
 async def list_commands(
     request: Request, state: OrdersState, operator: Viewer, status: CommandStatus | None = None,
     reference: ReferenceQuery = None, event_id: EventId | None = None, before: CommandIdQuery = None,
@@ -184,12 +197,16 @@ async def list_commands(
     return await support.list_commands(state.db, page, status=status, reference=reference, event_id=event_id)
 
 
-@router.post("/commands/{command_id}/rerun", status_code=202, summary="Replay a command")
+@router.post("/commands/{command_id}/rerun", status_code=202, operation_id="replay_command", summary="Replay a command")
 async def replay(operator: AnOperator, command_id: CommandIdPath, body: Reason, state: OrdersState) -> Command:
     return await support.replay(state.store, command_id, actor=operator.name, reason=body.reason)
 
 
-@router.get("/events/{event_id}/background-share", summary="Get the share of checkouts processed in the background")
+@router.get(
+    "/events/{event_id}/background-share",
+    operation_id="read_background_share",
+    summary="Get the share of checkouts processed in the background",
+)
 async def get_share(operator: Viewer, event_id: EventIdPath, state: OrdersState) -> BackgroundShareAnswer:
     state.prices.invalidate(event_id)
     percent = (await state.prices.rules(event_id)).background_percent
@@ -197,7 +214,9 @@ async def get_share(operator: Viewer, event_id: EventIdPath, state: OrdersState)
 
 
 @router.patch(
-    "/events/{event_id}/background-share", summary="Change the share of checkouts processed in the background"
+    "/events/{event_id}/background-share",
+    operation_id="set_background_share",
+    summary="Change the share of checkouts processed in the background",
 )
 async def change_share(
     operator: AnOperator, event_id: EventIdPath, body: BackgroundShareRequest, state: OrdersState
@@ -209,13 +228,18 @@ async def change_share(
     return BackgroundShareChanged(event_id=event_id, background_percent=percent, changed=changed)
 
 
-@router.get("/changes", summary="List audit log entries")
+@router.get("/changes", operation_id="list_audit_log", summary="List audit log entries")
 async def list_changes(state: OrdersState, operator: Viewer, page: BeforeId, subject: SubjectQuery = None) -> AuditPage:
     """Newest first, of one subject or of all."""
     return await audit_log.read_page(state.db, page, subject=subject)
 
 
-@router.get("/settlement", summary="Show settlement by provider and day", response_model_exclude_unset=True)
+@router.get(
+    "/settlement",
+    operation_id="read_settlement",
+    summary="Show settlement by provider and day",
+    response_model_exclude_unset=True,
+)
 async def get_settlement(
     state: OrdersState, operator: Viewer, first: Annotated[date, Query(alias="from")],
     last: Annotated[date, Query(alias="to")], tz: TimeZone = "UTC", compare: bool = False,
@@ -227,6 +251,7 @@ async def get_settlement(
 
 @router.get(
     "/export.csv",
+    operation_id="export_orders_csv",
     summary="Export an event's orders as CSV",
     responses=file_of("text/csv"),
     response_class=Response,

@@ -26,12 +26,12 @@ DeliveryIdPath = Annotated[int, Path(ge=1, le=2**62)]
 ReasonQuery = Annotated[PlainText, Query(alias="reason")]
 
 
-@router.get("", summary="List webhook endpoints")
+@router.get("", operation_id="list_webhook_endpoints", summary="List webhook endpoints")
 async def list_endpoints(state: OrdersState, operator: Viewer) -> WebhookEndpoints:
     return await endpoints.list_endpoints(state.db)
 
 
-@router.post("", status_code=201, summary="Create a webhook endpoint")
+@router.post("", status_code=201, operation_id="create_webhook_endpoint", summary="Create a webhook endpoint")
 async def create_endpoint(
     operator: AnAdmin, new: NewWebhookEndpoint, state: OrdersState, response: Response
 ) -> CreatedWebhookEndpoint:
@@ -43,14 +43,16 @@ async def create_endpoint(
     )
 
 
-@router.delete("/{endpoint_id}", status_code=204, summary="Delete a webhook endpoint")
+@router.delete(
+    "/{endpoint_id}", status_code=204, operation_id="delete_webhook_endpoint", summary="Delete a webhook endpoint"
+)
 async def delete_endpoint(
     operator: AnAdmin, endpoint_id: EndpointIdPath, reason: ReasonQuery, state: OrdersState
 ) -> None:
     await endpoints.delete_endpoint(state.db, endpoint_id, actor=operator.name, reason=reason)
 
 
-@router.post("/{endpoint_id}/enable", summary="Enable a webhook endpoint")
+@router.post("/{endpoint_id}/enable", operation_id="enable_webhook_endpoint", summary="Enable a webhook endpoint")
 async def enable_endpoint(
     operator: AnAdmin, endpoint_id: EndpointIdPath, body: Reason, state: OrdersState
 ) -> WebhookEndpoint:
@@ -59,7 +61,11 @@ async def enable_endpoint(
     return enabled
 
 
-@router.get("/{endpoint_id}/deliveries", summary="List webhook deliveries of an endpoint")
+@router.get(
+    "/{endpoint_id}/deliveries",
+    operation_id="list_webhook_deliveries",
+    summary="List webhook deliveries of an endpoint",
+)
 async def list_deliveries(
     state: OrdersState, operator: Viewer, endpoint_id: EndpointIdPath, page: BeforeId,
     status: DeliveryStatus | None = None,
@@ -68,7 +74,9 @@ async def list_deliveries(
     return await endpoints.list_deliveries(state.db, endpoint_id, page, status=status)
 
 
-@router.post("/deliveries/{delivery_id}/resend", status_code=202, summary="Send a webhook again")
+@router.post(
+    "/deliveries/{delivery_id}/resend", status_code=202, operation_id="resend_webhook", summary="Send a webhook again"
+)
 async def resend(
     operator: AnOperator, delivery_id: DeliveryIdPath, body: Reason, state: OrdersState
 ) -> WebhookDelivery:

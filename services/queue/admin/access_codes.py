@@ -21,7 +21,7 @@ from shared.web.request import EventIdPath
 router = APIRouter(prefix="/admin/queue/events/{event_id}/codes", tags=["admin"])
 
 
-@router.post("", status_code=201, summary="Create access codes")
+@router.post("", status_code=201, operation_id="create_access_codes", summary="Create access codes")
 async def create(
     event_id: EventIdPath, request: CreateAccessCodes, operator: AnOperator, state: StateDep
 ) -> CreatedAccessCodes:
@@ -33,7 +33,7 @@ async def create(
     return CreatedAccessCodes(codes=codes)
 
 
-@router.get("", summary="List access codes")
+@router.get("", operation_id="list_access_codes", summary="List access codes")
 async def page(
     request: Request, event_id: EventIdPath, _operator: Viewer, state: StateDep,
     lane: Annotated[int | None, Query(ge=1, le=15)] = None,
@@ -44,7 +44,7 @@ async def page(
     return await state.access_codes.page(await state.rooms.read(event_id), page, lane=lane)
 
 
-@router.post("/revoke", summary="Revoke access codes")
+@router.post("/revoke", operation_id="revoke_access_codes", summary="Revoke access codes")
 async def revoke(
     event_id: EventIdPath, request: RevokeAccessCodes, operator: AnOperator, state: StateDep
 ) -> RevokedAccessCodes:

@@ -23,6 +23,7 @@ from shared.contracts.admin.queue import (
     RoomView,
 )
 from shared.contracts.lottery import PublishedLottery
+from shared.rules.two_persons import control
 from shared.security.auth import AnAdmin, AnOperator, Viewer
 from shared.web.request import EventIdPath, idempotency_key
 
@@ -30,7 +31,7 @@ router = APIRouter(tags=["admin"])
 NO_REASON = ActionReason()
 
 
-@router.post(ROOM + "/admit", summary="Admit fans beyond the rate")
+@router.post(ROOM + "/admit", operation_id="admit", summary="Admit fans beyond the rate")
 async def admit(
     event_id: EventIdPath, request: AdmitRequest, operator: AnOperator, state: StateDep, version: WantedVersion,
     key: Annotated[str | None, Header(alias="Idempotency-Key")] = None,
@@ -43,7 +44,7 @@ async def admit(
     return await state.operations.admit(event_id, request.count, by, once)
 
 
-@router.post(ROOM + "/rebuild", summary="Rebuild Redis from the database")
+@router.post(ROOM + "/rebuild", operation_id="rebuild_room", summary="Rebuild Redis from the database")
 async def rebuild(
     event_id: EventIdPath, operator: AnOperator, state: StateDep, response: Response,
     version: WantedVersion, body: ActionReason = NO_REASON,
@@ -53,13 +54,13 @@ async def rebuild(
     return with_etag(await state.operations.rebuild(event_id, by), response)
 
 
-@router.post(ROOM + "/capacity-plan", summary="Preview a rate without setting it")
+@router.post(ROOM + "/capacity-plan", operation_id="plan_capacity", summary="Preview a rate without setting it")
 async def plan(event_id: EventIdPath, request: PlanRequest, _operator: Viewer, state: StateDep) -> CapacityPlan:
     """When the present line would be drained and everything be sold, how many wait in vain, and what limits it."""
     return await state.operations.plan(event_id, request)
 
 
-@router.post(ROOM + "/message", summary="Set the queue message")
+@router.post(ROOM + "/message", operation_id="set_message", summary="Set the queue message")
 async def message(
     event_id: EventIdPath, request: QueueMessage, operator: AnOperator, state: StateDep, response: Response,
     version: WantedVersion,
@@ -68,7 +69,7 @@ async def message(
     return with_etag(await state.operations.set_message(event_id, request.message, by), response)
 
 
-@router.post(ROOM + "/reset", summary="Reset the queue")
+@router.post(ROOM + "/reset", operation_id="reset_room", openapi_extra=control("reset_room"), summary="Reset the queue")
 async def reset(
     event_id: EventIdPath, operator: AnAdmin, state: StateDep, response: Response,
     version: WantedVersion, body: ActionReason = NO_REASON,
@@ -78,7 +79,12 @@ async def reset(
     return with_etag(await state.operations.reset(event_id, by), response)
 
 
-@router.post(ROOM + "/gate", summary="Change the rules of forward-auth")
+@router.post(
+    ROOM + "/gate",
+    operation_id="change_gate",
+    openapi_extra=control("change_gate"),
+    summary="Change the rules of forward-auth",
+)
 async def change_gate(
     event_id: EventIdPath, wanted: GateChange, operator: AnAdmin, state: StateDep, response: Response,
     version: WantedVersion,
@@ -88,7 +94,12 @@ async def change_gate(
     return with_etag(await state.operations.change_gate(event_id, wanted.gate, by), response)
 
 
-@router.post(ROOM + "/{action}", summary="Open, pause, resume, drain or close the room")
+@router.post(
+    ROOM + "/{action}",
+    operation_id="set_room_state",
+    openapi_extra=control("close_room", action="close"),
+    summary="Open, pause, resume, drain or close the room",
+)
 async def transition(
     event_id: EventIdPath, action: Action, operator: AnOperator, state: StateDep, response: Response,
     version: WantedVersion, body: ActionReason = NO_REASON,
@@ -98,7 +109,12 @@ async def transition(
     return with_etag(await state.operations.transition(event_id, action, by), response)
 
 
-@router.post(EVENT + "/lottery/draw", summary="Draw the lottery with the public value")
+@router.post(
+    EVENT + "/lottery/draw",
+    operation_id="draw_lottery",
+    openapi_extra=control("draw_lottery"),
+    summary="Draw the lottery with the public value",
+)
 async def draw(event_id: EventIdPath, request: DrawRequest, operator: AnOperator, state: StateDep) -> PublishedLottery:
     """Once entry has closed and the value is known: reveals the seed and ranks all entrants. There is one draw."""
     by = RequestedBy(operator.name, request.reason)

@@ -42,7 +42,12 @@ async def wanted_version(if_match: Annotated[str | None, Header(alias="If-Match"
 WantedVersion = Annotated[int | None, Depends(wanted_version)]
 
 
-@router.put(EVENT, summary="Apply an event file", responses={201: {"model": RoomView, "description": "A new room"}})
+@router.put(
+    EVENT,
+    operation_id="apply_queue_event",
+    summary="Apply an event file",
+    responses={201: {"model": RoomView, "description": "A new room"}},
+)
 async def apply(
     event_id: EventIdPath, file: EventFile, operator: AnAdmin, state: StateDep, request: Request, response: Response,
     dry_run: DryRun = False, reason: ReasonQuery = None,
@@ -59,18 +64,18 @@ async def apply(
     return with_etag(answer, response) if isinstance(answer, RoomView) else answer
 
 
-@router.get(EVENT, summary="Get the queue's part of the event file")
+@router.get(EVENT, operation_id="read_queue_event", summary="Get the queue's part of the event file")
 async def get_event(event_id: EventIdPath, _operator: Viewer, state: StateDep) -> RoomPart:
     """As it stands now: applying it changes nothing."""
     return (await state.rooms.read(event_id)).event_file_part()
 
 
-@router.get(ROOM, summary="Get the waiting room")
+@router.get(ROOM, operation_id="read_room", summary="Get the waiting room")
 async def get_room(event_id: EventIdPath, _operator: Viewer, state: StateDep, response: Response) -> RoomView:
     return with_etag(await state.operations.get(event_id), response)
 
 
-@router.patch(ROOM, summary="Change the room's configuration")
+@router.patch(ROOM, operation_id="change_room", summary="Change the room's configuration")
 async def change(
     event_id: EventIdPath, patch: RoomPatch, operator: AnOperator, state: StateDep, request: Request,
     response: Response, version: WantedVersion,
@@ -95,24 +100,26 @@ def may_not_redirect(request: Request, operator: Operator) -> Problem | None:
     return None
 
 
-@router.get(EVENT + "/changes", summary="List audit log entries")
+@router.get(EVENT + "/changes", operation_id="list_queue_changes", summary="List audit log entries")
 async def list_audit_log(event_id: EventIdPath, _operator: Viewer, state: StateDep, page: BeforeId) -> AuditPage:
     """Newest first."""
     return await state.operations.audit_log(event_id, page)
 
 
-@router.get(EVENT + "/audit", summary="Check the invariants of the queue")
+@router.get(EVENT + "/audit", operation_id="check_queue_invariants", summary="Check the invariants of the queue")
 async def invariants(event_id: EventIdPath, _operator: Viewer, state: StateDep) -> QueueInvariantReport:
     return await state.operations.invariants(event_id)
 
 
-@router.get(EVENT + "/flow", summary="Get the flow of fans through the line")
+@router.get(EVENT + "/flow", operation_id="read_queue_flow", summary="Get the flow of fans through the line")
 async def get_flow(event_id: EventIdPath, _operator: Viewer, state: StateDep) -> LineFlow:
     """Counted in the database since the last reset, at most once a second for all who ask."""
     return await state.flows.flow(await state.rooms.get(event_id))
 
 
-@router.get(EVENT + "/flow/history", summary="Get joins, calls and waits by time")
+@router.get(
+    EVENT + "/flow/history", operation_id="read_queue_flow_history", summary="Get joins, calls and waits by time"
+)
 async def get_flow_history(
     event_id: EventIdPath, _operator: Viewer, state: StateDep, steps: TimeStepsQuery
 ) -> LineHistory:

@@ -7,28 +7,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, StringConstraints
 
-from shared.contracts.admin import inventory, orders, queue
-from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.fields import Body
-from shared.rules.two_persons import Control
 
 BODY_MAX_CHARS = 16 * 1024
 Header = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,255}$")]
-ENDPOINTS: dict[Control, Endpoint[Any]] = {
-    "close_room": queue.SET_ROOM_STATE,
-    "reset_room": queue.RESET_ROOM,
-    "change_gate": queue.CHANGE_GATE,
-    "refund_event": orders.START_EVENT_REFUND,
-    "release_all": inventory.RELEASE_ALL_HOLDS,
-    "draw_lottery": queue.DRAW_LOTTERY,
-    "approve_oversell": inventory.APPROVE_OVERSELL,
-}
 
 
 class NewApproval(Body):
     """A request that needs a second person: `body` is the text that will be sent, with the reason in it."""
 
-    control: Control
+    control: str
     body: Annotated[str, StringConstraints(min_length=2, max_length=BODY_MAX_CHARS)]
     idempotency_key: Header | None = None
     if_match: Header | None = None
@@ -48,7 +36,7 @@ class ApprovalView(BaseModel):
     """Who wants to do what and why, and what a second person decided. `call` is told to the requester alone."""
 
     id: str
-    control: Control
+    control: str
     role: Literal["operator", "admin"]
     reason: str
     figures: dict[str, Any]
@@ -63,9 +51,3 @@ class ApprovalList(BaseModel):
     """The requests of an event that have not expired, oldest first."""
 
     approvals: Annotated[list[ApprovalView], Field(description="pending and decided ones")]
-
-
-LIST_APPROVALS = Endpoint("GET", "/console/api/events/{event_id}/approvals", ApprovalList)
-REQUEST_APPROVAL = Endpoint("POST", "/console/api/events/{event_id}/approvals", ApprovalView, NewApproval)
-DECIDE_APPROVAL = Endpoint("POST", "/console/api/events/{event_id}/approvals/{approval_id}/{decision}", ApprovalView)
-WITHDRAW_APPROVAL = Endpoint("DELETE", "/console/api/events/{event_id}/approvals/{approval_id}", type(None))

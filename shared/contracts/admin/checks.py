@@ -7,8 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from shared.contracts.admin.endpoint import Endpoint
-from shared.routes import SERVICES, Service
+from shared.routes import Service
 
 Verdict = Literal["ok", "look", "broken"]
 
@@ -30,11 +29,6 @@ class ServiceChecks(BaseModel):
     service: Service
     version: str
     checks: list[Check]
-
-
-READ_CHECKS: dict[Service, Endpoint[ServiceChecks]] = {
-    service: Endpoint("GET", f"/admin/{service}/checks", ServiceChecks) for service in SERVICES
-}
 
 
 def ok(subject: str, found: str) -> Check:

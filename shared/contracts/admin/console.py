@@ -4,13 +4,11 @@ One record of figures (`Vitals`) is made a second and event, whoever watches. A 
 none is interpolated. `ages` says how old the figures of each part are, so that a screen can grey what it cannot trust.
 """
 
-from types import NoneType
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field, SecretStr
 
 from shared.contracts.admin.approvals import ApprovalView
-from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.fields import Body, PlainText
 from shared.contracts.frames import RoomState
 from shared.contracts.queue import PlaceState
@@ -18,6 +16,7 @@ from shared.rules.two_persons import Role
 
 Part = Literal["queue", "inventory", "orders", "notifier"]  # whom the console asks
 ProcessState = Literal["up", "busy", "silent"]
+STREAM_PATH = "/console/api/events/{event_id}/stream"
 
 
 class SignIn(Body):
@@ -330,18 +329,3 @@ class RehearsalView(BaseModel):
     progress: dict[str, int] = {}
     result: RehearsalResult | None = None
     detail: str | None = None
-
-
-SIGN_IN = Endpoint("POST", "/console/session", Session, SignIn)
-READ_SESSION = Endpoint("GET", "/console/session", Session)
-LIST_EVENTS = Endpoint("GET", "/console/api/events", EventList)
-READ_HISTORY = Endpoint("GET", "/console/api/events/{event_id}/vitals", VitalsHistory)
-REPORT_PATH = "/console/api/events/{event_id}/report"
-READ_FAN_VIEW = Endpoint("GET", "/console/api/events/{event_id}/fan-view", FanView)
-READ_PREVIEW = Endpoint("GET", "/events/{event_id}/queue/preview", FanView)  # of the gateway
-READ_PROVIDERS = Endpoint("GET", "/payments/providers", OfferedProviders)  # of orders
-STREAM_PATH = "/console/api/events/{event_id}/stream"
-REHEARSAL = "/console/api/events/{event_id}/rehearsal"
-START_REHEARSAL = Endpoint("POST", REHEARSAL, RehearsalView, RehearsalStart)
-READ_REHEARSAL = Endpoint("GET", REHEARSAL, RehearsalView)
-REMOVE_REHEARSAL = Endpoint("DELETE", REHEARSAL, NoneType)

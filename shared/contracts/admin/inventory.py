@@ -9,9 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from shared.contracts.admin.audit import AuditPage
-from shared.contracts.admin.endpoint import Endpoint
-from shared.contracts.event_file import SEATS_PER_EVENT_MAX, EventFile, StockPart
+from shared.contracts.event_file import SEATS_PER_EVENT_MAX
 from shared.contracts.event_parts.allotments import AllotmentBody, GaPlaces, Places, RowRange
 from shared.contracts.fields import Body, PlainText
 from shared.contracts.frames import ReservationState
@@ -353,34 +351,3 @@ class HoldsHistory(BaseModel):
 
     steps: list[HoldsStep]
     released: dict[str, int]
-
-
-APPLY_EVENT = Endpoint("PUT", "/admin/inventory/events/{event_id}", EventApplied, EventFile)
-READ_EVENT = Endpoint("GET", "/admin/inventory/events/{event_id}", StockPart)
-PUT_PICTURE = Endpoint("PUT", "/admin/inventory/events/{event_id}/pictures/{name}", PictureStored)
-READ_STOCK = Endpoint("GET", "/admin/inventory/events/{event_id}/stock", StockReport)
-BLOCK_PLACES = Endpoint("POST", "/admin/inventory/events/{event_id}/seats/block", StockChanged, PlacesChange)
-UNBLOCK_PLACES = Endpoint("POST", "/admin/inventory/events/{event_id}/seats/unblock", StockChanged, PlacesChange)
-RESIZE_SECTION = Endpoint(
-    "POST", "/admin/inventory/events/{event_id}/sections/{section_id}/resize", StockChanged, CapacityChange
-)
-PUT_ALLOTMENT = Endpoint(
-    "PUT", "/admin/inventory/events/{event_id}/allotments/{allotment_id}", StockChanged, AllotmentChange
-)
-OPEN_ALLOTMENT = Endpoint(
-    "POST", "/admin/inventory/events/{event_id}/allotments/{allotment_id}/open", StockChanged, ChangeReason
-)
-RELEASE_ALL_HOLDS = Endpoint("POST", "/admin/inventory/events/{event_id}/release-all", HoldsReleased, HoldsRelease)
-RELEASE_HOLD = Endpoint(
-    "POST", "/admin/inventory/reservations/{reservation_id}/release", ReservationReleased, HoldsRelease
-)
-LIST_CHANGES = Endpoint("GET", "/admin/inventory/events/{event_id}/changes", AuditPage)
-READ_HOLD_TIMES = Endpoint("GET", "/admin/inventory/events/{event_id}/hold-times", HoldTimesReport)
-READ_FLOW = Endpoint("GET", "/admin/inventory/events/{event_id}/flow", HoldsFlow)
-READ_FLOW_HISTORY = Endpoint("GET", "/admin/inventory/events/{event_id}/flow/history", HoldsHistory)
-CHECK_INVARIANTS = Endpoint("GET", "/admin/inventory/events/{event_id}/audit", StockInvariants)
-RECONCILE = Endpoint("POST", "/admin/inventory/events/{event_id}/reconcile", ReconcilePass, ReconcileRequest)
-LIST_DRIFT = Endpoint("GET", "/admin/inventory/events/{event_id}/reconcile", ReconcileReport)
-APPROVE_OVERSELL = Endpoint(
-    "POST", "/admin/inventory/events/{event_id}/oversell/approve", OversellApproved, OversellApproval
-)

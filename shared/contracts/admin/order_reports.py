@@ -8,7 +8,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.admin.orders import Answered
 from shared.contracts.admin.page import Page
 
@@ -205,10 +204,3 @@ class OrdersHistory(Answered):
     sections: list[SectionSales]
     money: list[EventMoney]
     unsold: list[UnsoldOrders]
-
-
-LIST_CHARGES = Endpoint("GET", "/admin/orders/events/{event_id}/charges", ChargePage)
-READ_SETTLEMENT = Endpoint("GET", "/admin/orders/settlement", Settlement)
-LIST_SCANNER_TICKETS = Endpoint("GET", "/admin/orders/events/{event_id}/tickets.json", ScannerTickets)
-READ_FLOW = Endpoint("GET", "/admin/orders/events/{event_id}/flow", OrdersFlow)
-READ_FLOW_HISTORY = Endpoint("GET", "/admin/orders/events/{event_id}/flow/history", OrdersHistory)

@@ -5,7 +5,6 @@ all its fields: one that is not named here is a mistake and is refused where the
 """
 
 from datetime import datetime
-from types import NoneType
 from typing import Annotated, Any, Literal, Self
 
 import httpx
@@ -19,8 +18,6 @@ from pydantic import (
     model_validator,
 )
 
-from shared.contracts.admin.audit import AuditPage
-from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.admin.page import Page
 from shared.contracts.fields import Body, EventId, PlainText, SeatId, SectionId
 from shared.contracts.orders import OrderView
@@ -306,31 +303,3 @@ class WebhookDeliveryPage(Page):
     """Deliveries of an endpoint, newest first."""
 
     deliveries: list[WebhookDelivery]
-
-
-SEARCH_ORDERS = Endpoint("GET", "/admin/orders", OrderPage)
-READ_TIMELINE = Endpoint("GET", "/admin/orders/{reference}/timeline", Timeline)
-REFUND_ORDER = Endpoint("POST", "/admin/orders/{reference}/refund", AdminOrder, RefundBody, needs_key=True)
-CANCEL_ORDER = Endpoint("POST", "/admin/orders/{reference}/cancel", AdminOrder, Reason)
-RETRY_ORDER = Endpoint("POST", "/admin/orders/{reference}/retry", AdminOrder, Reason)
-RESOLVE_ORDER = Endpoint("POST", "/admin/orders/{reference}/resolve", AdminOrder, ResolveRequest)
-START_EVENT_REFUND = Endpoint("POST", "/admin/orders/events/{event_id}/refund", EventRefundProgress, EventRefundRequest)
-READ_EVENT_REFUND = Endpoint("GET", "/admin/orders/events/{event_id}/refund", EventRefundProgress)
-PAUSE_EVENT_REFUND = Endpoint("POST", "/admin/orders/events/{event_id}/refund/pause", EventRefundProgress, Reason)
-RESUME_EVENT_REFUND = Endpoint(
-    "POST", "/admin/orders/events/{event_id}/refund/resume", EventRefundProgress, EventRefundResume
-)
-LIST_COMMANDS = Endpoint("GET", "/admin/orders/commands", CommandPage)
-REPLAY_COMMAND = Endpoint("POST", "/admin/orders/commands/{command_id}/rerun", Command, Reason)
-READ_BACKGROUND_SHARE = Endpoint("GET", "/admin/orders/events/{event_id}/background-share", BackgroundShareAnswer)
-SET_BACKGROUND_SHARE = Endpoint(
-    "PATCH", "/admin/orders/events/{event_id}/background-share", BackgroundShareChanged, BackgroundShareRequest
-)
-LIST_AUDIT_LOG = Endpoint("GET", "/admin/orders/changes", AuditPage)
-CHECK_INVARIANTS = Endpoint("GET", "/admin/orders/events/{event_id}/audit", InvariantReport)
-LIST_WEBHOOK_ENDPOINTS = Endpoint("GET", "/admin/orders/webhooks", WebhookEndpoints)
-CREATE_WEBHOOK_ENDPOINT = Endpoint("POST", "/admin/orders/webhooks", CreatedWebhookEndpoint, NewWebhookEndpoint)
-DELETE_WEBHOOK_ENDPOINT = Endpoint("DELETE", "/admin/orders/webhooks/{endpoint_id}", NoneType)
-ENABLE_WEBHOOK_ENDPOINT = Endpoint("POST", "/admin/orders/webhooks/{endpoint_id}/enable", WebhookEndpoint, Reason)
-LIST_WEBHOOK_DELIVERIES = Endpoint("GET", "/admin/orders/webhooks/{endpoint_id}/deliveries", WebhookDeliveryPage)
-RESEND_WEBHOOK = Endpoint("POST", "/admin/orders/webhooks/deliveries/{delivery_id}/resend", WebhookDelivery, Reason)

@@ -7,11 +7,8 @@ from typing import Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from shared.contracts.admin.audit import AuditPage
-from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.admin.orders import USES_MAX, Answered, Time
 from shared.contracts.admin.page import Page
-from shared.contracts.event_file import EventFile, PricePart
 from shared.contracts.fields import PlainText, SectionId
 from shared.contracts.prices import AmountOrPercent
 
@@ -95,16 +92,3 @@ class PromoCodeUsePage(Page):
     """Uses of a promo code, newest first."""
 
     uses: list[PromoCodeUse]
-
-
-APPLY_EVENT = Endpoint("PUT", "/admin/orders/events/{event_id}", EventFileApplied, EventFile)
-CHECK_AMOUNTS = Endpoint("GET", "/admin/orders/events/{event_id}/amounts", AmountsChecked)
-READ_EVENT = Endpoint("GET", "/admin/orders/events/{event_id}", PricePart)
-PUT_PROMO_CODE = Endpoint(
-    "PUT", "/admin/orders/events/{event_id}/promo-codes/{code}", PromoCodeChanged, PromoCodeRequest
-)
-DEACTIVATE_PROMO_CODE = Endpoint("DELETE", "/admin/orders/events/{event_id}/promo-codes/{code}", PromoCodeChanged)
-READ_PROMO_CODE = Endpoint("GET", "/admin/orders/events/{event_id}/promo-codes/{code}", PromoCodeAnswer)
-LIST_PROMO_CODES = Endpoint("GET", "/admin/orders/events/{event_id}/promo-codes", PromoCodePage)
-LIST_PROMO_CODE_USES = Endpoint("GET", "/admin/orders/events/{event_id}/promo-codes/{code}/uses", PromoCodeUsePage)
-LIST_PRICE_CHANGES = Endpoint("GET", "/admin/orders/events/{event_id}/price-changes", AuditPage)

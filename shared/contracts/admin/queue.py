@@ -4,14 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
-from shared.contracts.admin.audit import AuditPage
-from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.admin.page import Page
-from shared.contracts.event_file import EventFile, RoomPart
 from shared.contracts.fields import Body
 from shared.contracts.frames import RoomState, Throttled
 from shared.contracts.lanes import Lane, Lanes
-from shared.contracts.lottery import PublishedLottery
 from shared.contracts.room_options import (
     RATE_MIN_PER_S,
     EntryRules,
@@ -290,31 +286,3 @@ class LineHistory(BaseModel):
     """The steps in which anything happened."""
 
     steps: list[LineStep]
-
-
-APPLY_EVENT: Endpoint[RoomDryRun | RoomView] = Endpoint(
-    "PUT",
-    "/admin/queue/events/{event_id}",
-    RoomDryRun | RoomView,  # type: ignore[arg-type]  # mypy takes no union as a type
-    EventFile,
-)
-READ_EVENT = Endpoint("GET", "/admin/queue/events/{event_id}", RoomPart)
-READ_ROOM = Endpoint("GET", "/admin/events/{event_id}/room", RoomView)
-CHANGE_ROOM = Endpoint("PATCH", "/admin/events/{event_id}/room", RoomView, RoomPatch)
-CHANGE_GATE = Endpoint("POST", "/admin/events/{event_id}/room/gate", RoomView, GateChange)
-SET_ROOM_STATE = Endpoint("POST", "/admin/events/{event_id}/room/{action}", RoomView, ActionReason)
-RESET_ROOM = Endpoint("POST", "/admin/events/{event_id}/room/reset", RoomView, ActionReason)
-REBUILD_ROOM = Endpoint("POST", "/admin/events/{event_id}/room/rebuild", RoomView, ActionReason)
-SET_MESSAGE = Endpoint("POST", "/admin/events/{event_id}/room/message", RoomView, QueueMessage)
-ADMIT = Endpoint("POST", "/admin/events/{event_id}/room/admit", AdmitResult, AdmitRequest, needs_key=True)
-PLAN_CAPACITY = Endpoint("POST", "/admin/events/{event_id}/room/capacity-plan", CapacityPlan, PlanRequest)
-CHECK_INVARIANTS = Endpoint("GET", "/admin/queue/events/{event_id}/audit", QueueInvariantReport)
-LIST_CHANGES = Endpoint("GET", "/admin/queue/events/{event_id}/changes", AuditPage)
-READ_FLOW = Endpoint("GET", "/admin/queue/events/{event_id}/flow", LineFlow)
-READ_FLOW_HISTORY = Endpoint("GET", "/admin/queue/events/{event_id}/flow/history", LineHistory)
-CREATE_ACCESS_CODES = Endpoint("POST", "/admin/queue/events/{event_id}/codes", CreatedAccessCodes, CreateAccessCodes)
-LIST_ACCESS_CODES = Endpoint("GET", "/admin/queue/events/{event_id}/codes", AccessCodePage)
-REVOKE_ACCESS_CODES = Endpoint(
-    "POST", "/admin/queue/events/{event_id}/codes/revoke", RevokedAccessCodes, RevokeAccessCodes
-)
-DRAW_LOTTERY = Endpoint("POST", "/admin/queue/events/{event_id}/lottery/draw", PublishedLottery, DrawRequest)

@@ -12,34 +12,30 @@ from urllib.parse import parse_qs, urlsplit
 
 from playwright.async_api import Locator, Page, Request, expect
 
-from shared.contracts.admin import approvals, console, inventory, order_reports, orders, prices, queue
-from shared.contracts.admin.endpoint import Endpoint
+from shared.contracts.admin.operator_calls import OPERATIONS
 
 T = TypeVar("T")
-Row = tuple[str, str]
-READS_ONLY = {(queue.PLAN_CAPACITY.method, queue.PLAN_CAPACITY.path)}
+READS_ONLY = {"plan_capacity"}
 FLOOR = [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 40, "price_minor": 3000, "fee_minor": 0}]
 LANES = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Club", "code_required": True}]
 FOCUSED = ":is(input, textarea, select, button):focus"
 LATE_MS = 20_000
-ENDPOINTS: dict[Row, Endpoint[Any]] = {
-    (one.method, one.path): one
-    for table in (queue, inventory, orders, prices, order_reports, console, approvals)
-    for one in vars(table).values()
-    if isinstance(one, Endpoint)
-}
 
 
-def writes() -> set[Row]:
-    """Every endpoint of the admin APIs that changes something."""
-    return {row for row in ENDPOINTS if row[0] != "GET" and row[1].startswith("/admin/")}
+def writes() -> set[str]:
+    """Every operation of the admin APIs that changes something."""
+    return {name for name, one in OPERATIONS.items() if one.method != "GET" and one.path.startswith("/admin/")}
 
 
-def row_of(method: str, path: str) -> Row | None:
-    """The endpoint that a request calls, the one with the fewest parameters if several match."""
+def operation_of(method: str, path: str) -> str | None:
+    """The operation that a request calls, the one with the fewest parameters if several match."""
     path = path.partition("?")[0]
-    found = [row for row in ENDPOINTS if row[0] == method and re.fullmatch(re.sub(r"{\w+}", "[^/]+", row[1]), path)]
-    return min(found, key=lambda row: row[1].count("{"), default=None)
+    found = {
+        name: one.path.count("{")
+        for name, one in OPERATIONS.items()
+        if one.method == method and re.fullmatch(re.sub(r"{\w+}", "[^/]+", one.path), path)
+    }
+    return min(found, key=found.__getitem__, default=None)
 
 
 def path_of(request: Request) -> str:
@@ -48,9 +44,9 @@ def path_of(request: Request) -> str:
     return f"{address.path}?{address.query}" if address.query else address.path
 
 
-def written_row(request: Request) -> Row | None:
-    """The endpoint that a request writes to."""
-    return None if request.method == "GET" else row_of(request.method, path_of(request))
+def written_by(request: Request) -> str | None:
+    """The operation by which a request writes."""
+    return None if request.method == "GET" else operation_of(request.method, path_of(request))
 
 
 def reason_of(request: Request) -> str | None:
@@ -108,7 +104,7 @@ class Desk:
         await form.locator("[name=reason]").fill(reason)
         button = form.get_by_role("button", name=verb or label, exact=True)
         sent: list[str] = []
-        self.page.on("request", lambda one: sent.append(one.url) if written_row(one) else None)
+        self.page.on("request", lambda one: sent.append(one.url) if written_by(one) else None)
         await button.dblclick()
         done = form.locator("[data-done], [data-problem], [data-conflict]")
         await expect(done).to_be_visible(timeout=LATE_MS)
@@ -138,10 +134,10 @@ class Desk:
 
 @dataclass(frozen=True)
 class Script:
-    """`presses`: the endpoints whose controls it presses. `event` makes the fields of the event it runs at."""
+    """`presses`: the operations whose controls it presses. `event` makes the fields of the event it runs at."""
 
     run: Callable[[Desk], Awaitable[None]]
-    presses: frozenset[Row]
+    presses: frozenset[str]
     event: Callable[[], dict[str, Any]]
 
 
@@ -149,13 +145,12 @@ SCRIPTS: dict[str, Script] = {}
 
 
 def script(
-    *presses: Endpoint[Any], event: Callable[[], dict[str, Any]] = dict
+    *presses: str, event: Callable[[], dict[str, Any]] = dict
 ) -> Callable[[Callable[[Desk], Awaitable[None]]], Callable[[Desk], Awaitable[None]]]:
     """Keeps a script under its name."""
 
     def keep(run: Callable[[Desk], Awaitable[None]]) -> Callable[[Desk], Awaitable[None]]:
-        rows = frozenset((endpoint.method, endpoint.path) for endpoint in presses)
-        SCRIPTS[run.__name__] = Script(run, rows, event)
+        SCRIPTS[run.__name__] = Script(run, frozenset(presses), event)
         return run
 
     return keep

@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 from playwright.async_api import Page, Request, Route
 
 from features.console.api import SECURITY
+from shared.contracts.admin.operation import models
+from shared.contracts.admin.operator_calls import OPERATIONS
 from shared.errors.problems import Problem
 from shared.web.pages.built_files import MEDIA_TYPES
-from tests.browser.console.desk import ENDPOINTS, READS_ONLY, Desk, path_of, row_of
+from tests.browser.console.desk import READS_ONLY, Desk, operation_of, path_of
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[3]
@@ -103,7 +105,7 @@ class Recording:
 
 
 def is_read(request: Request) -> bool:
-    return request.method == "GET" or row_of(request.method, path_of(request)) in READS_ONLY
+    return request.method == "GET" or operation_of(request.method, path_of(request)) in READS_ONLY
 
 
 def read_of(request: Request) -> str:
@@ -136,9 +138,9 @@ class Alone:
     def change(self, path: str, **fields: Any) -> None:
         """Answers a read as recorded but for these fields, which its model must know."""
         body = self.read(path) | fields
-        row = row_of("GET", path)
-        assert row, path
-        ENDPOINTS[row].answer.model_validate(body)
+        operation = operation_of("GET", path)
+        assert operation, path
+        models(OPERATIONS[operation].answer or "").validate_python(body)
         self.instead["GET", path] = [Answer(200, None, body)]
 
     def refuse(self, method: str, path: str, problem: Problem) -> None:
@@ -181,8 +183,8 @@ class Alone:
         phase = self.recording.phases[self.phase]
         if sent != phase.write:
             self.faults.append(f"{sent} was sent, {phase.write} is recorded")
-        row = row_of(sent.method, sent.path)
-        if row and ENDPOINTS[row].needs_key and "idempotency-key" not in request.headers:
+        operation = operation_of(sent.method, sent.path)
+        if operation and OPERATIONS[operation].takes_key and "idempotency-key" not in request.headers:
             self.faults.append(f"{sent} takes an idempotency key")
         return phase.answer
 

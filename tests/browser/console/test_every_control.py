@@ -8,27 +8,19 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from shared.contracts.admin import inventory, prices, queue
 from shared.contracts.admin.console import Snapshot
+from shared.contracts.admin.operation import models
+from shared.contracts.admin.operator_calls import OPERATIONS
 from tests.browser.console.conftest import OpenAlone
-from tests.browser.console.desk import ENDPOINTS, Row, row_of, writes
+from tests.browser.console.desk import operation_of, writes
 from tests.browser.console.recorded import Recording
 from tests.browser.console.scripts.every import SCRIPTS
 
 OF_FANS = "/queue/lottery"  # the lottery's page, which fans read too
-NO_CONTROL: dict[Row, str] = {
-    **{
-        (
-            endpoint.method,
-            endpoint.path,
-        ): "an event is made from its file, which the organiser keeps: `onsale events apply`"
-        for endpoint in (queue.APPLY_EVENT, inventory.APPLY_EVENT, inventory.PUT_PICTURE, prices.APPLY_EVENT)
-    },
-    (
-        "POST",
-        "/admin/events/{event_id}/room/gate",
-    ): "where a gate sends visitors is set up before the sale, by an admin",
-}
+NO_CONTROL = dict.fromkeys(
+    ("apply_queue_event", "apply_inventory_event", "put_picture", "apply_prices_event"),
+    "an event is made from its file, which the organiser keeps: `onsale events apply`",
+) | {"change_gate": "where a gate sends visitors is set up before the sale, by an admin"}
 
 
 def test_every_write_of_the_admin_api_has_a_control_or_a_reason_why_not() -> None:
@@ -47,28 +39,28 @@ async def test_a_script_alone(alone: OpenAlone, name: str) -> None:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_what_is_recorded_is_what_the_models_say(name: str) -> None:
     """A field that a model has lost, or has taken on, asks for a new recording."""
-    called, recording = set[Row | None](), Recording.load(name)
+    called, recording = set[str | None](), Recording.load(name)
     for phase in recording.phases:
         answers = {**phase.reads}
         if phase.write and phase.answer:
-            called.add(row := row_of(phase.write.method, phase.write.path))
+            called.add(operation := operation_of(phase.write.method, phase.write.path))
             answers[f"{phase.write.method} {phase.write.path}"] = phase.answer
-            if row and (body := ENDPOINTS[row].body):
-                body.model_validate(phase.write.body)
+            if operation and (body := OPERATIONS[operation].body):
+                models(body).validate_python(phase.write.body)
         for request, answer in answers.items():
-            called.add(row := row_of(*request.split(" ", maxsplit=1)))
-            assert row or request.endswith(OF_FANS), request
-            if row and answer.status < 400:
-                is_as_modelled(ENDPOINTS[row].answer, answer.body)
+            called.add(operation := operation_of(*request.split(" ", maxsplit=1)))
+            assert operation or request.endswith(OF_FANS), request
+            if operation and answer.status < 400:
+                form = OPERATIONS[operation].answer
+                is_as_modelled(models(form) if form else TypeAdapter(None), answer.body)
     for snapshot in recording.heard:
-        is_as_modelled(Snapshot, snapshot)
+        is_as_modelled(TypeAdapter(Snapshot), snapshot)
     assert called >= SCRIPTS[name].presses
 
 
-def is_as_modelled(model: Any, body: Any) -> None:
-    kind: TypeAdapter[Any] = TypeAdapter(model)
+def is_as_modelled(kind: TypeAdapter[Any], body: Any) -> None:
     found = set(fields_of(kind.dump_python(kind.validate_python(body), mode="json")))
-    assert found == set(fields_of(body)), f"{model}: record anew"
+    assert found == set(fields_of(body)), f"{kind}: record anew"
 
 
 def fields_of(document: Any, path: str = "") -> Iterator[str]:

@@ -38,7 +38,7 @@ async def test_the_figures_are_those_of_the_services(suite: RunningSuite, operat
         await holding.hold({"ga": [{"section_id": "GA", "quantity": 3}]})
 
         async def agree() -> bool:
-            flow = await read_flow(AdminClient(operator, suite.url, suite.admin_key).ask, event_id)
+            flow = await read_flow(AdminClient(operator, suite.url, suite.admin_key), event_id)
             now = (await snapshot(operator, event_id)).vitals
             [section] = flow.holds.sections
             return (

@@ -5,7 +5,6 @@ import pytest
 
 from onsale.admin_client import AdminClient
 from onsale.errors import OperatorError
-from shared.contracts.admin.queue import LIST_CHANGES
 
 ENTRY = {
     "at": "2027-03-05T19:30:00Z", "actor": "ann", "role": None, "action": "open", "subject": "event:e", "reason": None,
@@ -25,7 +24,7 @@ def answer(request: httpx.Request) -> httpx.Response:
 async def test_pages_are_read_until_the_last() -> None:
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
         admin = AdminClient(client, "http://suite", "key")
-        pages = [page async for page in admin.pages(LIST_CHANGES, query={"page_size": 1}, event_id="e")]
+        pages = [page async for page in admin.pages("list_queue_changes", query={"page_size": 1}, event_id="e")]
         assert [entry.id for page in pages for entry in page.changes] == [2, 1]
         with pytest.raises(OperatorError, match="no such page"):
-            await anext(admin.pages(LIST_CHANGES, query={"before": 7}, event_id="e"))
+            await anext(admin.pages("list_queue_changes", query={"before": 7}, event_id="e"))

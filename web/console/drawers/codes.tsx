@@ -1,6 +1,7 @@
 // Access codes of the lanes. Only their hashes are stored: new codes are shown once.
 import { useSignal } from "@preact/signals";
 import { call } from "../api";
+import type { AccessCodeView, CreatedAccessCodes, RevokedAccessCodes } from "../documents";
 import { count } from "../format";
 import { ProblemText } from "../problem";
 import { Action } from "../write";
@@ -8,12 +9,10 @@ import { at, Choice, Figure, Listed, numberOf, Once, Text, usePages, wordsOf } f
 import type { DrawerProps } from "./drawer";
 import { useRoom } from "./room_view";
 
-interface Code { code_id: string; lane: number; uses_max: number; uses: number; created_at: string; revoked_at: string | null }
-
 export function AccessCodes({ eventId }: DrawerProps) {
   const path = `/admin/queue/events/${eventId}/codes`;
   const room = useRoom(eventId);
-  const codes = usePages<Code>(path, "codes");
+  const codes = usePages<AccessCodeView>(path, "codes");
   const fresh = useSignal<string[]>([]);
   const [lane, number, uses, revoked] = [useSignal<string | null>(null), useSignal("10"), useSignal("1"), useSignal("")];
   if (!room.data.value) return <ProblemText problem={room.problem.value} />;
@@ -21,7 +20,7 @@ export function AccessCodes({ eventId }: DrawerProps) {
   const chosen = lane.value ?? String(lanes[0]?.lane ?? 1);
   const name = (of: number) => room.data.value?.lanes[of]?.name ?? `Lane ${of}`;
   const revoke = async (body: object, key: string, reason: string | null) => {
-    const { data } = await call<{ revoked: number }>("POST", `${path}/revoke`, { body: { ...body, reason }, key });
+    const { data } = await call<RevokedAccessCodes>("POST", `${path}/revoke`, { body: { ...body, reason }, key });
     await codes.read();
     return `${count(data.revoked)} ${data.revoked === 1 ? "code is" : "codes are"} revoked.`;
   };
@@ -32,7 +31,7 @@ export function AccessCodes({ eventId }: DrawerProps) {
       {lanes.length > 0 && (
         <Action asks label="New access codes" name="new-codes" sends={wanted} wrong={wanted.count && wanted.uses ? null : "Give both numbers."}
           send={async ({ key, reason }) => {
-            const { data } = await call<{ codes: string[] }>("POST", path, { body: { ...wanted, reason }, key });
+            const { data } = await call<CreatedAccessCodes>("POST", path, { body: { ...wanted, reason }, key });
             fresh.value = data.codes;
             await codes.read();
             return `${count(data.codes.length)} made.`;

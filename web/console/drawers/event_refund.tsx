@@ -2,22 +2,19 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { call } from "../api";
+import type { EventRefundProgress } from "../documents";
 import { count, rate } from "../format";
 import { snapshot } from "../live";
 import { ProblemText } from "../problem";
 import { Action, useResource, type Intent } from "../write";
 import { Check, Figure, money, numberOf } from "./fields";
 
-interface Progress {
-  status: string; rate_per_s: number; reason: string; asked_by: string; asked: number; cancelled: number;
-  refunds: Record<string, { count: number; amount_minor: number }>;
-}
 const EVERY_MS = 2000;
 const NONE_YET = 404;
 
 export function EventRefund({ eventId }: { eventId: string }) {
   const path = `/admin/orders/events/${eventId}/refund`;
-  const progress = useResource<Progress>(path);
+  const progress = useResource<EventRefundProgress>(path);
   const [perSecond, onSale] = [useSignal("10"), useSignal(false)];
   const found = progress.problem.value ? null : progress.data.value;
   const runs = found?.status === "running";
@@ -27,7 +24,7 @@ export function EventRefund({ eventId }: { eventId: string }) {
     return () => clearInterval(timer);
   }, [runs]);
   const post = (place: string, words: string, body: object = {}) => async ({ key, reason }: Intent) => {
-    progress.take(await call<Progress>("POST", `${path}${place}`, { body: { ...body, reason }, key }));
+    progress.take(await call<EventRefundProgress>("POST", `${path}${place}`, { body: { ...body, reason }, key }));
     return words;
   };
   const problem = progress.problem.value;

@@ -8,7 +8,7 @@ import { vitals } from "../live";
 import { asProblem, ProblemText } from "../problem";
 import { numberOf, Text } from "./fields";
 import type { DrawerProps } from "./drawer";
-import type { FanView } from "../types";
+import type { FanView } from "../documents";
 
 const EVERY_MS = 2000;
 

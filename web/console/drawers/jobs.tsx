@@ -1,16 +1,13 @@
 // How orders are processed: the share that is done in the background, and the commands that failed.
 import { useSignal } from "@preact/signals";
 import { call } from "../api";
+import type { BackgroundShareAnswer, BackgroundShareChanged, Command } from "../documents";
 import { rate, sentence } from "../format";
 import { ProblemText } from "../problem";
 import { Action, useResource, type Intent } from "../write";
 import { at, Choice, Figure, Listed, numberOf, usePages } from "./fields";
 import type { DrawerProps } from "./drawer";
 
-interface Share { background_percent: number }
-interface Command {
-  command_id: string; reference: string; command_type: string; caused_by: string; status: string; attempts: number; created_at: string; error_message: string | null;
-}
 const STATUSES: [string, string][] = [["failed", "Failed"], ["pending", "Pending"], ["processing", "In work"], ["completed", "Done"], ["", "All"]];
 
 export function Jobs({ eventId }: DrawerProps) {
@@ -19,13 +16,13 @@ export function Jobs({ eventId }: DrawerProps) {
 
 function Background({ eventId }: { eventId: string }) {
   const path = `/admin/orders/events/${eventId}/background-share`;
-  const share = useResource<Share>(path);
+  const share = useResource<BackgroundShareAnswer>(path);
   const typed = useSignal<string | null>(null);
   const now = share.data.value?.background_percent;
   if (now === undefined) return <ProblemText problem={share.problem.value} />;
   const wanted = numberOf(typed.value ?? String(now));
   const set = async (percent: number, { key, reason }: Intent) => {
-    share.take(await call<Share>("PATCH", path, { body: { background_percent: percent, reason }, key }));
+    share.take(await call<BackgroundShareChanged>("PATCH", path, { body: { background_percent: percent, reason }, key }));
     typed.value = null;
   };
   return (

@@ -1,17 +1,13 @@
 // The lottery's draw, if this event has one.
 import { useSignal } from "@preact/signals";
 import { call } from "../api";
+import type { PublishedLottery } from "../documents";
 import { count } from "../format";
 import { ProblemText } from "../problem";
 import { Action, useResource } from "../write";
 import { at, Text } from "./fields";
 import type { DrawerProps } from "./drawer";
 import { useRoom } from "./room_view";
-
-interface Lottery {
-  stage: string; commitment: string; committed_at: string; closed_at: string | null; entrants: Record<string, { n: number; taken: number }>;
-  public_value: string | null; drawn_at: string | null; rules: { entry_closes_at?: string };
-}
 
 export function Lottery({ eventId }: DrawerProps) {
   const room = useRoom(eventId);
@@ -22,7 +18,7 @@ export function Lottery({ eventId }: DrawerProps) {
 }
 
 function Draw({ eventId }: { eventId: string }) {
-  const lottery = useResource<Lottery>(`/events/${eventId}/queue/lottery`);
+  const lottery = useResource<PublishedLottery>(`/events/${eventId}/queue/lottery`);
   const value = useSignal("");
   const found = lottery.data.value;
   if (!found) return <ProblemText problem={lottery.problem.value} />;

@@ -1,8 +1,7 @@
 // From an operator's click until the line obeys: until the figures show the changed settings in force.
 import { useSignal, type Signal } from "@preact/signals";
 import { onVitals } from "../live";
-import type { Vitals } from "../types";
-import type { RoomView } from "./room_view";
+import type { RoomView, Vitals } from "../documents";
 
 const OBEYS_WITHIN_MS = 10_000;
 

@@ -3,18 +3,11 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { minorOf } from "../../money";
 import { call } from "../api";
+import type { AdminOrder, LineView, Timeline } from "../documents";
 import { sentence } from "../format";
 import { ProblemText } from "../problem";
 import { Action, useResource, type Intent, type Resource } from "../write";
 import { at, Check, Choice, Figure, money } from "./fields";
-
-interface Line { section_id: string; seat_id: string | null; quantity: number; returned: number; unit_price_minor: number; paid_minor: number }
-export interface Order {
-  reference: string; event_id: string; status: string; progress: string | null; total_minor: number; currency: string; charged_minor: number;
-  refunded_minor: number; refunding_minor: number; disputed_minor?: number; dispute?: string; lines: Line[]; customer: { name: string | null; email: string | null };
-  created_at: string; confirmed_at: string | null; end_reason: string | null; may_be_resolved_by: string[];
-}
-interface Timeline { order: Order; timeline: ({ at: string; kind: string } & Record<string, unknown>)[]; complete: boolean }
 
 const DECISIONS: Record<string, string> = { confirm: "Confirm", refund: "Refund", expire: "Expire" };
 // What confirm and refund mean, by the reason why a sold order is in review.
@@ -44,7 +37,7 @@ export function OneOrder({ reference, back }: { reference: string; back: () => v
   );
 }
 
-function Facts({ order }: { order: Order }) {
+function Facts({ order }: { order: AdminOrder }) {
   const sum = (minor: number) => money(minor, order.currency);
   return (
     <>
@@ -72,7 +65,7 @@ function Facts({ order }: { order: Order }) {
 function Actions({ read, path }: { read: Resource<Timeline>; path: string }) {
   const { order } = read.data.value!;
   const post = async (action: string, { key, reason }: Intent, body: object = {}) => {
-    const { data } = await call<Order>("POST", `${path}/${action}`, { body: { ...body, reason }, key });
+    const { data } = await call<AdminOrder>("POST", `${path}/${action}`, { body: { ...body, reason }, key });
     await read.read();
     for (const ms of REFRESH_MS) setTimeout(() => void read.read(), ms);
     return data;
@@ -90,16 +83,16 @@ function Actions({ read, path }: { read: Resource<Timeline>; path: string }) {
   );
 }
 
-type Post = (action: string, intent: Intent, body?: object) => Promise<Order>;
+type Post = (action: string, intent: Intent, body?: object) => Promise<AdminOrder>;
 
-function Refund({ order, left, post }: { order: Order; left: number; post: Post }) {
+function Refund({ order, left, post }: { order: AdminOrder; left: number; post: Post }) {
   const what = useSignal("all");
   const amount = useSignal("");
   const chosen = useSignal<Record<string, number>>({});
   const onSale = useSignal(false);
   const minor = minorOf(amount.value, order.currency) ?? 0;
   const lines = order.lines.filter((line) => line.quantity > line.returned);
-  const named = (line: Line) => line.seat_id ?? line.section_id;
+  const named = (line: LineView) => line.seat_id ?? line.section_id;
   const tickets = {
     seats: lines.filter((line) => line.seat_id && chosen.value[named(line)]).map((line) => line.seat_id),
     ga: lines.filter((line) => !line.seat_id && chosen.value[named(line)]).map((line) => ({ section_id: line.section_id, quantity: chosen.value[named(line)] })),
@@ -137,7 +130,7 @@ function Refund({ order, left, post }: { order: Order; left: number; post: Post 
   );
 }
 
-function Resolve({ order, post }: { order: Order; post: Post }) {
+function Resolve({ order, post }: { order: AdminOrder; post: Post }) {
   const decision = useSignal(order.may_be_resolved_by[0] ?? "");
   const onSale = useSignal(false);
   const body = { decision: decision.value, return_to_sale: decision.value === "refund" && onSale.value };

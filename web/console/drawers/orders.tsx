@@ -5,7 +5,8 @@ import { may, whyNot } from "../problem";
 import { at, Choice, type Held, Listed, money, Text, usePages } from "./fields";
 import type { DrawerProps } from "./drawer";
 import { EventRefund } from "./event_refund";
-import { OneOrder, type Order } from "./order";
+import { OneOrder } from "./order";
+import type { AdminOrder } from "../documents";
 
 const STATUSES: [string, string][] = [
   ["", "All"], ["review", "In review"], ["pending", "Pending"], ["confirmed", "Confirmed"], ["partially_refunded", "Partly refunded"],
@@ -38,7 +39,7 @@ function Search({ eventId, filter, choose }: { eventId: string; filter: string; 
   const query = new URLSearchParams({ event_id: eventId, page_size: "20" });
   if (status.value) query.set("status", status.value);
   if (asked.value.length >= TEXT_MIN) query.set("q", asked.value);
-  const orders = usePages<Order>(`/admin/orders?${query}`, "orders");
+  const orders = usePages<AdminOrder>(`/admin/orders?${query}`, "orders");
   return (
     <>
       <form class="two" role="search" onSubmit={(event) => { event.preventDefault(); asked.value = text.value.trim(); }}>

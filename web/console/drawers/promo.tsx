@@ -2,20 +2,16 @@
 import { useSignal } from "@preact/signals";
 import { minorOf } from "../../money";
 import { call } from "../api";
+import type { PromoCodeAnswer } from "../documents";
 import { count } from "../format";
 import { snapshot } from "../live";
 import { Action } from "../write";
 import { at, Choice, Figure, Listed, Moment, money, numberOf, Text, timeOf, usePages } from "./fields";
 import type { DrawerProps } from "./drawer";
 
-interface Promo {
-  code: string; percent: string | null; amount_minor: number | null; uses_max: number | null; customer_uses_max: number | null;
-  valid_from: string | null; valid_until: string | null; section_ids: string[]; tickets_min: number; stopped_at: string | null; uses: number;
-}
-
 export function Promo({ eventId }: DrawerProps) {
   const path = `/admin/orders/events/${eventId}/promo-codes`;
-  const promos = usePages<Promo>(path, "promo_codes");
+  const promos = usePages<PromoCodeAnswer>(path, "promo_codes");
   const currency = snapshot.value?.currency ?? "EUR";
   const [code, kind, value, uses, each, until] = [useSignal(""), useSignal("percent"), useSignal("10"), useSignal(""), useSignal(""), useSignal("")];
   const off = kind.value === "percent" ? numberOf(value.value) : minorOf(value.value, currency);

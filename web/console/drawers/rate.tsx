@@ -8,13 +8,9 @@ import { Action, type Intent } from "../write";
 import { Figure, numberOf, type Held } from "./fields";
 import type { DrawerProps } from "./drawer";
 import { Obeyed, useObeyed } from "./obeyed";
-import { patchRoom, roomPath, useRoom, type RoomView } from "./room_view";
-import type { Vitals } from "../types";
+import { patchRoom, roomPath, useRoom } from "./room_view";
+import type { CapacityPlan, RoomView, Vitals } from "../documents";
 
-interface Plan {
-  summary: string; waiting: number; rate_per_s: number; calls_per_s: number; limiting_factor: string; drains_at: string | null;
-  sells_out_at: string | null; sells_out_between: (string | null)[] | null; in_vain: number | null;
-}
 type Values = Pick<RoomView, "rate_per_s" | "burst" | "max_active">;
 
 const PREVIEW_AFTER_MS = 200;
@@ -72,7 +68,7 @@ const LIMITS: Record<string, string> = {
 
 // What these values would do to the present line. Nothing is changed by the question.
 function Preview({ eventId, rate, most }: { eventId: string; rate: number | null; most: number | null }) {
-  const plan = useSignal<Plan | null>(null);
+  const plan = useSignal<CapacityPlan | null>(null);
   const problem = useSignal<Problem | null>(null);
   const asks = !!rate && !!most;
   useEffect(() => {
@@ -80,7 +76,7 @@ function Preview({ eventId, rate, most }: { eventId: string; rate: number | null
     let current = true;
     const timer = setTimeout(async () => {
       try {
-        const { data } = await call<Plan>("POST", `${roomPath(eventId)}/capacity-plan`, { body: { rate_per_s: rate, max_active: most } });
+        const { data } = await call<CapacityPlan>("POST", `${roomPath(eventId)}/capacity-plan`, { body: { rate_per_s: rate, max_active: most } });
         if (current) { plan.value = data; problem.value = null; }
       } catch (failed) { if (current) problem.value = asProblem(failed); }
     }, PREVIEW_AFTER_MS);

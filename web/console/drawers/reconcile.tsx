@@ -1,37 +1,31 @@
 // Differences between the fast store and the database, and sections sold too often.
 import { call } from "../api";
+import type { OversellApproved, ReconcilePass, ReconcileReport, RecordedDrift, UnconfirmedDrift } from "../documents";
 import { count, percent, sentence } from "../format";
 import { ProblemText } from "../problem";
 import { Action, useResource } from "../write";
 import { at } from "./fields";
 import type { DrawerProps } from "./drawer";
 
-interface Drift { what: string; seen: string; should_be: string; since: string; done?: string; done_at?: string }
-interface Oversell {
-  id: number; section_id: string; position: number; excess: number; status: string; from_buffer: number; found_at: string;
-  decided_by: string | null; reason: string | null;
-  returns: { reservation_id: string; order_reference: string; refund: string | null; refunded_at: string | null }[];
-}
-interface Report { watched: Drift[]; found: Drift[]; oversell: Oversell[] }
-
 export function Reconcile({ eventId }: DrawerProps) {
   const path = `/admin/inventory/events/${eventId}`;
-  const report = useResource<Report>(`${path}/reconcile`);
+  const report = useResource<ReconcileReport>(`${path}/reconcile`);
   const found = report.data.value;
   if (!found) return <ProblemText problem={report.problem.value} />;
+  const drifts: (UnconfirmedDrift & Partial<RecordedDrift>)[] = [...found.watched, ...found.found];
   const waiting = found.oversell.filter((one) => one.status === "waiting");
   return (
     <>
       <Action label="Reconcile now" name="reconcile"
         about="Compares the fast store with the database. It corrects what an earlier comparison, at least five seconds ago, saw the same."
         send={async ({ key, reason }) => {
-          const { data } = await call<{ differences: number; old: number; corrected: number }>("POST", `${path}/reconcile`, { body: { reason }, key });
+          const { data } = await call<ReconcilePass>("POST", `${path}/reconcile`, { body: { reason }, key });
           await report.read();
           return `${count(data.differences)} differences seen, ${count(data.corrected)} corrected.`;
         }} />
       <h3>Differences</h3>
       {found.watched.length + found.found.length === 0 && <p class="muted">None: the fast store and the database agree.</p>}
-      <ul class="rows">{[...found.watched, ...found.found].map((one, index) => (
+      <ul class="rows">{drifts.map((one, index) => (
         <li key={index}><p><b>{one.what}</b>: seen {one.seen}, should be {one.should_be}</p>
           <p class="muted">since {at(one.since)}{one.done && ` · ${one.done} ${at(one.done_at)}`}</p></li>
       ))}</ul>
@@ -47,7 +41,7 @@ export function Reconcile({ eventId }: DrawerProps) {
       <Action asks idle={waiting.length === 0} label="Approve all that wait" name="approve" tone="danger" needs="admin" reason="required" typed={eventId} sends={waiting.map((one) => one.id)}
           about="Those who bought last lose their tickets and get all their money back."
           send={async ({ key, reason }) => {
-            const { data } = await call<{ cancelled: string[] }>("POST", `${path}/oversell/approve`, { body: { reason }, key });
+            const { data } = await call<OversellApproved>("POST", `${path}/oversell/approve`, { body: { reason }, key });
             await report.read();
             return data.cancelled.length === 1 ? "1 reservation loses its tickets and is refunded."
               : `${count(data.cancelled.length)} reservations lose their tickets and are refunded.`;

@@ -5,7 +5,7 @@ import { call } from "../api";
 import { go } from "../address";
 import { count, duration } from "../format";
 import { vitals } from "../live";
-import type { Rehearsal as Found, RehearsalResult } from "../types";
+import type { RehearsalResult, RehearsalView as Found } from "../documents";
 import { ProblemText } from "../problem";
 import { Action, useResource, type Intent } from "../write";
 import { Figure, numberOf } from "./fields";

@@ -1,9 +1,9 @@
 // The waiting room's state, and what an operator does to the line by hand.
 import { useSignal } from "@preact/signals";
 import { call } from "../api";
-import { count, STATES } from "../format";
+import { count, type RoomState, STATES } from "../format";
 import { vitals } from "../live";
-import type { RoomState } from "../types";
+import type { AdmitResult } from "../documents";
 import { ProblemText } from "../problem";
 import { Action, type Done, type Intent } from "../write";
 import { Figure, numberOf } from "./fields";
@@ -37,7 +37,7 @@ export function Room({ eventId }: DrawerProps) {
     const undo = back && { label: back[1], run: (undone: Intent) => send(back[0], { ...undone, reason: "Taken back in the console" }) };
     return { words, undo };
   };
-  const state = now.state as RoomState;
+  const state: RoomState = now.state;
   const common = { of: room, sends: state };
   const number = numberOf(admitted.value);
   return (
@@ -50,7 +50,7 @@ export function Room({ eventId }: DrawerProps) {
       <Action asks of={room} sends={number} label="Admit fans now" name="admit" reason="required" about="Beyond the rate, never beyond the shop's places or the stock."
         wrong={number === null || number < 1 || number > 2000 || !Number.isInteger(number) ? "A whole number from 1 to 2,000." : null}
         send={async ({ key, reason }) => {
-          const { data } = await call<{ called: number; asked: number }>("POST", `${roomPath(eventId)}/admit`, { body: { count: number, reason }, key });
+          const { data } = await call<AdmitResult>("POST", `${roomPath(eventId)}/admit`, { body: { count: number, reason }, key });
           return `Called ${count(data.called)} of ${count(data.asked)}.`;
         }}>
         <Figure label="How many" name="count" value={admitted} min={1} max={2000} />

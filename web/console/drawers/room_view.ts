@@ -1,20 +1,7 @@
 // The waiting room as its API describes it, and the writes that change it.
 import { call } from "../api";
+import type { RoomView } from "../documents";
 import { useResource, type Intent, type Resource } from "../write";
-
-interface Lane {
-  lane: number; name: string; weight: number; opens_at: string | null; code_required: boolean; claim: object | null; max_line: number | null;
-}
-export interface RoomView {
-  event_id: string; version: number; state: string; shown_state: string; rate_per_s: number; burst: number;
-  max_active: number; message: string | null; ordering: string; active: number; called: number;
-  session_s: number; claim_window_s: number; max_line: number | null; stock_coupling: boolean; rollout_percent: number;
-  queue_opens_at: string | null; sale_starts_at: string | null; sale_ends_at: string | null;
-  lanes: Record<string, Lane>;
-  pace: { guard: string; autotune: string; rate_min: number | null; rate_max: number | null };
-  entry: { signed_in_only: boolean };
-  friction: { proof_of_work: string };
-}
 
 export const roomPath = (eventId: string): string => `/admin/events/${eventId}/room`;
 export const useRoom = (eventId: string): Resource<RoomView> => useResource<RoomView>(roomPath(eventId));

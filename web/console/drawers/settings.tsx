@@ -6,7 +6,8 @@ import { ProblemText } from "../problem";
 import { Action, type Resource } from "../write";
 import { Check, Choice, Figure, type Held, Moment, momentOf, numberOf, timeOf } from "./fields";
 import type { DrawerProps } from "./drawer";
-import { patchRoom, useRoom, type RoomView } from "./room_view";
+import { patchRoom, useRoom } from "./room_view";
+import type { RoomView } from "../documents";
 
 type Values = Record<string, unknown>;
 type Room = Resource<RoomView>;

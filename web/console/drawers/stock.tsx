@@ -2,34 +2,29 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { call } from "../api";
+import type { AllotmentReport, HoldsReleased, PlacesChange, ReservationReleased, StockChanged, StockReport } from "../documents";
 import { count } from "../format";
 import { ProblemText } from "../problem";
 import { Action, useResource, type Intent, type Resource } from "../write";
 import { at, Check, Choice, Figure, Moment, money, numberOf, Text, timeOf, wordsOf } from "./fields";
 import type { DrawerProps } from "./drawer";
 
-interface Counts { capacity: number; available: number; held: number; sold: number; blocked: number; kept_aside: number; revenue_minor: number }
-interface Places { seats: string[]; rows: { section_id: string; rows: [string, string] }[]; ga: { section_id: string; quantity: number }[] }
-interface Allotment extends Places { allotment_id: string; name: string; kind: string; opens_at: string | null; opened_at: string | null }
-interface Report { event_id: string; version: number; currency: string; sections: (Counts & { section_id: string })[]; total: Counts; allotments: Allotment[] }
-interface Changed { changed: boolean; places: number }
-
 const path = (eventId: string) => `/admin/inventory/events/${eventId}`;
 
-const notOnSale = (stock: Resource<Report>): number => stock.data.value!.total.blocked + stock.data.value!.total.kept_aside;
+const notOnSale = (stock: Resource<StockReport>): number => stock.data.value!.total.blocked + stock.data.value!.total.kept_aside;
 
 // Changes the stock, if nobody else changed it since it was read. `places`: how many went on sale or out of it, the
 // standing ones, which the answer does not count, too.
-async function change(stock: Resource<Report>, method: "POST" | "PUT", place: string, body: object, { key, reason }: Intent): Promise<Changed> {
+async function change(stock: Resource<StockReport>, method: "POST" | "PUT", place: string, body: object, { key, reason }: Intent): Promise<{ changed: boolean; places: number }> {
   const { event_id, version } = stock.data.value!;
   const before = notOnSale(stock);
-  const { data } = await call<{ changed: boolean }>(method, `${path(event_id)}/${place}`, { body: { ...body, reason, version }, key });
+  const { data } = await call<StockChanged>(method, `${path(event_id)}/${place}`, { body: { ...body, reason, version }, key });
   await stock.read();
   return { changed: data.changed, places: Math.abs(notOnSale(stock) - before) };
 }
 
 export function Stock({ eventId, args }: DrawerProps) {
-  const stock = useResource<Report>(`${path(eventId)}/stock`);
+  const stock = useResource<StockReport>(`${path(eventId)}/stock`);
   const found = stock.data.value;
   if (!found) return <ProblemText problem={stock.problem.value} />;
   return (
@@ -60,7 +55,7 @@ export function Stock({ eventId, args }: DrawerProps) {
       <Action asks label="Release all holds" name="release-all" tone="danger" reason="required" typed={eventId} sends={found.version}
         about={`Fans lose what they hold and have not begun to pay: up to ${count(found.total.held)} places.`}
         send={async ({ key, reason }) => {
-          const { data } = await call<{ released: number }>("POST", `${path(eventId)}/release-all`, { body: { reason }, key });
+          const { data } = await call<HoldsReleased>("POST", `${path(eventId)}/release-all`, { body: { reason }, key });
           await stock.read();
           return `Released ${count(data.released)} ${data.released === 1 ? "hold" : "holds"}.`;
         }} />
@@ -68,12 +63,12 @@ export function Stock({ eventId, args }: DrawerProps) {
   );
 }
 
-function sections(stock: Resource<Report>): [string, string][] {
+function sections(stock: Resource<StockReport>): [string, string][] {
   return stock.data.value!.sections.map((one) => [one.section_id, one.section_id]);
 }
 
 // Places as an operator names them: which fields there are, and what they name, null while they name nothing.
-function usePlaces(stock: Resource<Report>, section?: string): { named: () => Partial<Places> | null; fields: ComponentChildren } {
+function usePlaces(stock: Resource<StockReport>, section?: string): { named: () => Partial<PlacesChange> | null; fields: ComponentChildren } {
   const { sections: all } = stock.data.value!;
   const kind = useSignal("seats");
   const where = useSignal(section ?? all[0]?.section_id ?? "");
@@ -98,7 +93,7 @@ function usePlaces(stock: Resource<Report>, section?: string): { named: () => Pa
   return { named, fields };
 }
 
-function Block({ stock, section }: { stock: Resource<Report>; section?: string | undefined }) {
+function Block({ stock, section }: { stock: Resource<StockReport>; section?: string | undefined }) {
   const { named, fields } = usePlaces(stock, section);
   const free = useSignal(false);
   const wanted = named();
@@ -125,7 +120,7 @@ const KINDS: [string, string][] = [["house", "House: guests, press"], ["channel"
 const ID_MAX = 64;
 const RESERVATION = /^[0-9a-f]{32}$/;
 
-function NewAllotment({ stock }: { stock: Resource<Report> }) {
+function NewAllotment({ stock }: { stock: Resource<StockReport> }) {
   const { named, fields } = usePlaces(stock);
   const [name, kind, opens] = [useSignal(""), useSignal("house"), useSignal("")];
   const id = name.value.trim().toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, ID_MAX);
@@ -148,7 +143,7 @@ function NewAllotment({ stock }: { stock: Resource<Report> }) {
   );
 }
 
-function ReleaseOne({ stock }: { stock: Resource<Report> }) {
+function ReleaseOne({ stock }: { stock: Resource<StockReport> }) {
   const id = useSignal("");
   const wanted = id.value.trim().replaceAll("-", "");
   return (
@@ -156,7 +151,7 @@ function ReleaseOne({ stock }: { stock: Resource<Report> }) {
       wrong={!wanted ? "Give the reservation." : RESERVATION.test(wanted) ? null : "That is no reservation: it has 32 digits and letters from a to f."}
       about="The fan loses these places, unless a payment is under way."
       send={async ({ key, reason }) => {
-        const { data } = await call<{ status: string }>("POST", `/admin/inventory/reservations/${wanted}/release`, { body: { reason }, key });
+        const { data } = await call<ReservationReleased>("POST", `/admin/inventory/reservations/${wanted}/release`, { body: { reason }, key });
         id.value = "";
         await stock.read();
         return `The reservation is ${data.status.replaceAll("_", " ")}.`;
@@ -166,7 +161,7 @@ function ReleaseOne({ stock }: { stock: Resource<Report> }) {
   );
 }
 
-function Resize({ stock, section }: { stock: Resource<Report>; section?: string | undefined }) {
+function Resize({ stock, section }: { stock: Resource<StockReport>; section?: string | undefined }) {
   const where = useSignal(section ?? stock.data.value!.sections[0]?.section_id ?? "");
   const capacity = useSignal("");
   const now = stock.data.value!.sections.find((one) => one.section_id === where.value);
@@ -186,8 +181,8 @@ function Resize({ stock, section }: { stock: Resource<Report>; section?: string 
   );
 }
 
-function AllotmentRow({ stock, allotment }: { stock: Resource<Report>; allotment: Allotment }) {
-  const kept = stock.data.value!.sections.reduce((all, one) => all + ((one as { kept_aside_by?: Record<string, number> }).kept_aside_by?.[allotment.allotment_id] ?? 0), 0);
+function AllotmentRow({ stock, allotment }: { stock: Resource<StockReport>; allotment: AllotmentReport }) {
+  const kept = stock.data.value!.sections.reduce((all, one) => all + (one.kept_aside_by[allotment.allotment_id] ?? 0), 0);
   return (
     <li>
       <p><b>{allotment.name}</b> <span class="muted">{allotment.kind} · {allotment.opened_at ? `opened ${at(allotment.opened_at)}`

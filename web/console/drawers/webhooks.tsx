@@ -1,22 +1,17 @@
 // Where messages about orders are sent, and whether they arrive.
 import { useSignal } from "@preact/signals";
 import { call } from "../api";
+import type { CreatedWebhookEndpoint, WebhookDelivery, WebhookEndpoints } from "../documents";
 import { ProblemText } from "../problem";
 import { Action, useResource } from "../write";
 import { at, Check, Choice, Listed, Once, Text, usePages } from "./fields";
 import type { DrawerProps } from "./drawer";
 
-interface Endpoint {
-  endpoint_id: string; url: string; kinds: string[]; event_id: string | null; description: string | null;
-  failing_since: string | null; disabled_at: string | null; disabled_reason: string | null;
-}
-interface Delivery { id: number; kind: string; reference: string; status: string; attempts: number; created_at: string; answer_status: number | null; error: string | null }
-
 const KINDS = ["order.created", "order.confirmed", "order.cancelled", "order.expired", "order.refunded"];
 const PATH = "/admin/orders/webhooks";
 
 export function Webhooks({ eventId }: DrawerProps) {
-  const hooks = useResource<{ endpoints: Endpoint[] }>(PATH);
+  const hooks = useResource<WebhookEndpoints>(PATH);
   const secret = useSignal("");
   const [shown, deleted] = [useSignal<string | null>(null), useSignal<string | null>(null)];
   const [url, about, here] = [useSignal(""), useSignal(""), useSignal(true)];
@@ -29,7 +24,7 @@ export function Webhooks({ eventId }: DrawerProps) {
       <Action asks label="New webhook" name="new-webhook" needs="admin" reason="required" sends={body}
         wrong={!body.url ? "Give the address." : kinds.value.length ? null : "Choose at least one kind of message."}
         send={async ({ key, reason }) => {
-          const { data } = await call<{ secret: string }>("POST", PATH, { body: { ...body, reason }, key });
+          const { data } = await call<CreatedWebhookEndpoint>("POST", PATH, { body: { ...body, reason }, key });
           secret.value = data.secret;
           url.value = about.value = "";
           await hooks.read();
@@ -79,7 +74,7 @@ export function Webhooks({ eventId }: DrawerProps) {
 
 function Deliveries({ endpoint }: { endpoint: string }) {
   const status = useSignal("");
-  const deliveries = usePages<Delivery>(`${PATH}/${endpoint}/deliveries${status.value && `?status=${status.value}`}`, "deliveries");
+  const deliveries = usePages<WebhookDelivery>(`${PATH}/${endpoint}/deliveries${status.value && `?status=${status.value}`}`, "deliveries");
   return (
     <section aria-label="Deliveries">
       <Choice label="Show" name="status" value={status} options={[["", "All"], ["failed", "Failed"], ["pending", "Pending"], ["delivered", "Delivered"]]} />

@@ -5,7 +5,6 @@ from typing import Any
 
 from playwright.async_api import expect
 
-from shared.contracts.admin import queue
 from shared.runtime.clock import now_ms, rfc3339
 from tests.browser.console.desk import LANES, LATE_MS, Desk, script
 from tests.support.running.fans import fan_of
@@ -14,7 +13,7 @@ from tests.support.wait import wait_until
 KNOWN_AFTER_MS = 10_000
 
 
-@script(queue.SET_ROOM_STATE, queue.REBUILD_ROOM, queue.RESET_ROOM, event=lambda: {"open": False})
+@script("set_room_state", "rebuild_room", "reset_room", event=lambda: {"open": False})
 async def the_room_is_opened_paused_drained_rebuilt_closed_and_reset(desk: Desk) -> None:
     await expect(desk.page.locator("[data-state=draft]")).to_be_visible()
     await desk.open("Open…")
@@ -44,7 +43,7 @@ async def two_join(desk: Any) -> None:
 
 
 @script(
-    queue.CHANGE_ROOM, queue.PLAN_CAPACITY, queue.SET_MESSAGE, queue.ADMIT,
+    "change_room", "plan_capacity", "set_message", "admit",
     event=lambda: {"room": {"rate_per_s": 50, "burst": 1}},
 )  # fmt: skip
 async def the_line_is_tuned_told_something_and_called_by_hand(desk: Desk) -> None:
@@ -71,7 +70,7 @@ async def the_line_is_tuned_told_something_and_called_by_hand(desk: Desk) -> Non
     assert await desk.log() >= {("admit", "operator", "the press"), ("change", "operator", "slowly")}
 
 
-@script(queue.CHANGE_ROOM, event=lambda: {"room": {"lanes": LANES, "sale_starts_at": "2026-01-01T10:00:30Z"}})
+@script("change_room", event=lambda: {"room": {"lanes": LANES, "sale_starts_at": "2026-01-01T10:00:30Z"}})
 async def lanes_pace_times_limits_and_entry_are_changed_and_taken_back(desk: Desk) -> None:
     await desk.open("More", "Lanes, pace, times")
     before = await desk.room()
@@ -116,7 +115,7 @@ async def lanes_pace_times_limits_and_entry_are_changed_and_taken_back(desk: Des
     assert ("change", "operator", "members") in await desk.log()
 
 
-@script(queue.CREATE_ACCESS_CODES, queue.REVOKE_ACCESS_CODES, event=lambda: {"room": {"lanes": LANES}})
+@script("create_access_codes", "revoke_access_codes", event=lambda: {"room": {"lanes": LANES}})
 async def access_codes_are_made_and_revoked(desk: Desk) -> None:
     await desk.open("More", "Access codes")
     assert "2 made." in await desk.press("new-codes", "New access codes", count=2, reason="members")
@@ -165,7 +164,7 @@ async def everybody_is_told(desk: Any) -> None:
     await wait_until(drawn)
 
 
-@script(queue.DRAW_LOTTERY, event=drawn_in_ten_seconds)
+@script("draw_lottery", event=drawn_in_ten_seconds)
 async def the_lottery_is_drawn_once_and_not_before_its_time(desk: Desk) -> None:
     await desk.given(three_enter)
     await desk.open("More", "Lottery")

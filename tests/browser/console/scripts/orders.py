@@ -5,7 +5,6 @@ from typing import Any
 from playwright.async_api import expect
 
 from onsale.client.fan_documents import Payment
-from shared.contracts.admin import orders, prices
 from tests.browser.console.desk import LATE_MS, Desk, script
 from tests.support.providers.receiver import webhook_receiver
 from tests.support.running.fans import card
@@ -43,7 +42,7 @@ async def the_second_needs_a_person(desk: Any) -> None:
     )  # fmt: skip
 
 
-@script(orders.CANCEL_ORDER, orders.RETRY_ORDER, orders.RESOLVE_ORDER)
+@script("cancel_order", "retry_order", "resolve_order")
 async def orders_are_retried_cancelled_and_resolved(desk: Desk) -> None:
     first, second = await desk.given(two_pending_orders)
     await find(desk, first)
@@ -71,7 +70,7 @@ async def four_buy(desk: Any) -> str:
 
 
 @script(
-    orders.REFUND_ORDER, orders.START_EVENT_REFUND, orders.PAUSE_EVENT_REFUND, orders.RESUME_EVENT_REFUND,
+    "refund_order", "start_event_refund", "pause_event_refund", "resume_event_refund",
 )  # fmt: skip
 async def tickets_are_refunded_and_then_the_event_with_a_pause(desk: Desk) -> None:
     await find(desk, await desk.given(four_buy))
@@ -96,7 +95,7 @@ async def tickets_are_refunded_and_then_the_event_with_a_pause(desk: Desk) -> No
     await desk.hears(expect(newest).to_contain_text("the bank agrees", timeout=LATE_MS))
 
 
-@script(prices.PUT_PROMO_CODE, prices.DEACTIVATE_PROMO_CODE)
+@script("put_promo_code", "deactivate_promo_code")
 async def a_promo_code_is_made_and_stopped(desk: Desk) -> None:
     await desk.open("More", "Promo codes")
     made = await desk.press(
@@ -142,8 +141,8 @@ def it_comes_signed_with(secret: str) -> Any:
 
 
 @script(
-    orders.CREATE_WEBHOOK_ENDPOINT, orders.RESEND_WEBHOOK, orders.ENABLE_WEBHOOK_ENDPOINT,
-    orders.DELETE_WEBHOOK_ENDPOINT,
+    "create_webhook_endpoint", "resend_webhook", "enable_webhook_endpoint",
+    "delete_webhook_endpoint",
 )  # fmt: skip
 async def a_webhook_is_made_sent_again_enabled_and_deleted(desk: Desk) -> None:
     url = await desk.given(somebody_listens)
@@ -184,7 +183,7 @@ async def a_card_is_declined(desk: Any) -> None:
     await wait_until(failed, timeout_s=20, interval_s=0.2)
 
 
-@script(orders.SET_BACKGROUND_SHARE, orders.REPLAY_COMMAND)
+@script("set_background_share", "replay_command")
 async def the_background_share_is_set_and_a_failed_command_runs_again(desk: Desk) -> None:
     await desk.given(a_card_is_declined)
     await desk.open("More", "Checkouts, failed steps")

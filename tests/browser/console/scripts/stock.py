@@ -5,7 +5,6 @@ from typing import Any
 
 from playwright.async_api import expect
 
-from shared.contracts.admin import inventory
 from tests.browser.console.desk import FLOOR, Desk, script
 from tests.support.wait import wait_until
 
@@ -20,8 +19,8 @@ async def two_hold(desk: Any) -> str:
 
 
 @script(
-    inventory.BLOCK_PLACES, inventory.UNBLOCK_PLACES, inventory.RESIZE_SECTION, inventory.PUT_ALLOTMENT,
-    inventory.OPEN_ALLOTMENT, inventory.RELEASE_HOLD, inventory.RELEASE_ALL_HOLDS,
+    "block_places", "unblock_places", "resize_section", "put_allotment",
+    "open_allotment", "release_hold", "release_all_holds",
     event=lambda: {"sections": [*FLOOR, BLOCK]},
 )  # fmt: skip
 async def places_are_closed_opened_resized_kept_aside_and_released(desk: Desk) -> None:
@@ -83,7 +82,7 @@ async def it_is_seen_for_long_enough(desk: Any) -> None:
 
 
 @script(
-    inventory.RECONCILE, inventory.APPROVE_OVERSELL,
+    "reconcile", "approve_oversell",
     event=lambda: {"sales": {"oversell": {"policy": "cancel_latest", "review_percent": 0}}},
 )  # fmt: skip
 async def an_oversell_is_found_and_waits_until_it_is_approved(desk: Desk) -> None:
