@@ -271,7 +271,7 @@ export interface EventLimits {
 /** Rows, first and last, with a price of their own; they are counted from the front, from 1. */
 export interface PriceLevelDetails {
   name: string;
-  rows: any[];
+  rows: [number, number];
   price_minor: number;
 }
 
@@ -329,8 +329,8 @@ export interface GaTickets {
 
 /** The stage: its centre and its size. */
 export interface HallStage {
-  at: any[];
-  size: any[];
+  at: [number, number];
+  size: [number, number];
 }
 
 /** What stands on a section's rows, and on their seats in the order of `number`: those of row `n` are `seats[of_rows[n]]`, as rows of the same seats share one list. */
@@ -342,7 +342,7 @@ export interface SectionLabels {
 
 /** The rows of a section, and how many rows and seats per row there are; `labels` is null where both are counted. */
 export interface SectionRows {
-  at: any[];
+  at: [number, number];
   /** Negative if row 2 lies above row 1. */
   pitch: number;
   spacing: number;
@@ -357,13 +357,13 @@ export interface SectionRows {
 /** A section on the map; `rows` is null for general admission. */
 export interface SectionShape {
   section_id: string;
-  outline: any[][];
+  outline: [number, number][];
   rows: SectionRows | null;
 }
 
 /** The whole map. Seats are in map order: by the sections of this list, then by row, then by number. */
 export interface HallGeometry {
-  size: any[];
+  size: [number, number];
   stage: HallStage | null;
   sections: SectionShape[];
 }
