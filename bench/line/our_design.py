@@ -15,7 +15,7 @@ from bench.line.waiting_rooms import Queue, queue
 from services.gateway.waiting_line.snapshot import LineSnapshot, Polls
 from services.gateway.waiting_line.wait_estimate import WaitEstimate
 from services.queue import redis_keys
-from services.queue.admission.tick import TICK
+from services.queue.admission.gatekeeper import TICK
 from services.queue.line.redis_line import ACKNOWLEDGE, ALLOCATE, COMMIT_JOIN
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.queue import JoinBatch, JoinRequest

@@ -12,10 +12,9 @@ import httpx
 
 from bench.harness.testbed import Trial
 from bench.line.joins import EVENT
-from services.queue.admission.tick import tick
+from services.queue.admission.gatekeeper import run_tick
 from services.queue.app import build
-from services.queue.line.redis_line import RedisLine
-from services.queue.line.replies import Stock
+from services.queue.line.redis_line import RedisLine, Stock
 from services.queue.rooms.model import RequestedBy, WaitingRoom
 from services.queue.settings import Settings
 from services.queue.state import State
@@ -62,7 +61,7 @@ class Queue:
 
     async def tick(self) -> int:
         """One tick with its acknowledgement; the number of calls."""
-        reply = await tick(self.line, self.room, heartbeat_gap=False, stock=Stock())
+        reply = await run_tick(self.line, self.room, heartbeat_gap=False, stock=Stock())
         if reply.changes:
             await self.line.acknowledge(self.room, generation=reply.state["generation"], up_to=reply.changes[-1].number)
         return len(reply.changes)

@@ -8,7 +8,7 @@ BACKGROUND = "shared/concurrency/background.py"
 QUIET_ROOMS = (
     Guard(
         "A fan who joins a quiet room is called",
-        f"{QUEUE}/places/insert_places.py", '    wake("queue")\n', "",
+        f"{QUEUE}/places/join.py", '    wake("queue")\n    return outcomes\n', "    return outcomes\n",
         "test_places_wake_the_relay_of_their_process",
     ),
     Guard(

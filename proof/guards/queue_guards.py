@@ -87,7 +87,7 @@ NUMBERS = (
     ),
     Guard(
         "A rebuild knows every number that is being stored",
-        f"{QUEUE}/places/insert_places.py", "; SELECT pg_advisory_xact_lock_shared({fence:d})", "",
+        f"{QUEUE}/places/join.py", "; SELECT pg_advisory_xact_lock_shared({fence:d})", "",
         "test_a_rebuild_waits_for_a_batch_that_is_being_written",
     ),
     Guard(

@@ -11,10 +11,9 @@ from proof.models.line_state import LineState
 from proof.models.replays import SteppedProcess, View
 from services.queue.app import build
 from services.queue.line.rebuild import Recovery
-from services.queue.line.redis_line import LineNotReady, RedisLine
-from services.queue.line.replies import Allocation
+from services.queue.line.redis_line import Allocation, LineNotReady, RedisLine
 from services.queue.line.repository import LineRepository
-from services.queue.places.insert_places import (
+from services.queue.places.join import (
     BEGIN_SHARED,
     INSERT_PLACES,
     LaneJoinBatch,

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from cachetools import TTLCache
 
-from shared.clients.keyed_batches import KeyedBatches
-from shared.contracts.queue import HoldersQuestion, PlaceFound, QueueClient
+from shared.concurrency.coalescing import KeyedBatches
+from shared.contracts.queue import BATCH_MAX, HoldersQuestion, PlaceFound, QueueClient
 from shared.errors.problems import NotInQueue
 from shared.security.tokens import QueueToken
 
@@ -30,7 +30,7 @@ class UserPlaces:
     def __init__(self, queue: QueueClient, *, name: str, waiting_max: int, cache_entries_max: int) -> None:
         self._queue = queue
         self._batches: KeyedBatches[_Line, str, QueueToken | None] = KeyedBatches(
-            self._fetch, name=f"{name}.users", waiting_max=waiting_max
+            self._fetch, name=f"{name}.users", batch_max=BATCH_MAX, waiting_max=waiting_max
         )
         self._cache: TTLCache[tuple[str, str], QueueToken] = TTLCache(cache_entries_max, CACHE_TTL_S)
 

@@ -5,7 +5,8 @@ of one and starts at once; under load batches grow by themselves. One large batc
 starts beside the first only when that is late (it may wait for a row lock) or when the second is full. For the same
 reason a group that `rests` waits three times as long as its last batch took, at most `REST_MAX_S`, before the next one,
 unless that is full: it is for work in the background, for which no request waits. The queue is bounded: when it is
-full, a caller is refused at once.
+full, a caller is refused at once. Keyed batches are group commits by key: what fans ask about one event goes to another
+service as one call.
 
 Single flight: concurrent callers who need the same key share one request. Cached reads: they wait for one read, and its
 result is kept for a moment. However many ask, a key is read at most once in `kept_s`, and for at most `share_max` of
@@ -16,13 +17,13 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from contextvars import Context
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from cachetools import TLRUCache
+from cachetools import LRUCache, TLRUCache
 
 from shared.concurrency.tasks import stop
 from shared.errors.problems import Overloaded, Unavailable
@@ -32,6 +33,7 @@ from shared.runtime.metrics import BATCH_SECONDS, BATCHES
 from shared.runtime.tracing import reason_of, sale_log
 
 T = TypeVar("T")
+Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Result = TypeVar("Result")
@@ -40,6 +42,7 @@ Result = TypeVar("Result")
 
 LATE_S = 0.1
 REST_SHARE, REST_MAX_S = 3, 0.05
+KEYED_MAX = 1_000
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -208,6 +211,43 @@ class GroupCommits(AsyncExitStack):
         group: GroupCommit[Item, Answer] = GroupCommit(work, name=name, rests=rests, **self._limits)
         self.push_async_callback(group.close)
         return group.submit
+
+
+class KeyedBatches(Generic[Key, Item, Answer]):
+    """One group commit per key, for the `KEYED_MAX` most recently used keys; one that is dropped still finishes."""
+
+    def __init__(
+        self,
+        work: Callable[[Key, list[Item]], Awaitable[Sequence[Answer | BaseException]]],
+        *,
+        name: str,
+        batch_max: int,
+        waiting_max: int,
+        in_flight_max: int = 2,
+    ) -> None:
+        self._work, self._name, self._batch_max = work, name, batch_max
+        self._waiting_max, self._in_flight_max = waiting_max, in_flight_max
+        self._commits: LRUCache[Key, GroupCommit[Item, Answer]] = LRUCache(KEYED_MAX)
+
+    async def submit(self, key: Key, item: Item) -> Answer:
+        """The result for `item`. Raises `Overloaded` at once when too many wait under this key."""
+        return await self.enqueue(key, item)
+
+    def enqueue(self, key: Key, item: Item) -> "asyncio.Future[Answer]":
+        """As `submit`, for a caller who does not wait in a task."""
+        commit = self._commits.get(key)
+        if commit is None:
+            work = partial(self._work, key)
+            commit = self._commits[key] = GroupCommit(
+                work, name=self._name, batch_max=self._batch_max, waiting_max=self._waiting_max,
+                in_flight_max=self._in_flight_max,
+            )  # fmt: skip
+        return commit.enqueue(item)
+
+    async def close(self) -> None:
+        """Finishes what waits and refuses new items."""
+        for commit in self._commits.values():
+            await commit.close()
 
 
 def _deliver(batch: list[tuple[Item, "asyncio.Future[Answer]"]], answers: Sequence[Answer | BaseException]) -> None:

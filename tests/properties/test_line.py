@@ -12,11 +12,11 @@ from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from services.queue.admission import gatekeeper
-from services.queue.admission.tick import tick
+from services.queue.admission.gatekeeper import run_tick
 from services.queue.app import build
 from services.queue.line.invariants import check_invariants
 from services.queue.line.redis_line import LineNotReady
-from services.queue.places.insert_places import LaneJoinBatch, insert_places, join_seqs
+from services.queue.places.join import LaneJoinBatch, insert_places, join_seqs
 from services.queue.rooms.store import Action
 from services.queue.settings import Settings
 from services.queue.tuning import Tuning
@@ -224,7 +224,7 @@ class LineMachine(RuleBasedStateMachine):
         stock = self.run(self.queue.state.gatekeeper.stock_cache.get(EVENT))
         with contextlib.suppress(LineNotReady):
             before = self._calls()
-            self.run(tick(self.queue.state.line, room, heartbeat_gap=False, stock=stock))
+            self.run(run_tick(self.queue.state.line, room, heartbeat_gap=False, stock=stock))
             unwritten = self._calls() - before
             self.model.tokens, self.model.calls = self.model.tokens - unwritten, self.model.calls + unwritten
 

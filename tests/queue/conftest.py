@@ -14,10 +14,10 @@ from redis.asyncio import Redis
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.queue.admission import tick
+from services.queue.admission.gatekeeper import run_tick
 from services.queue.app import build, create_app
 from services.queue.line.invariants import check_invariants
-from services.queue.line.replies import Stock, TickReply
+from services.queue.line.redis_line import Stock, TickReply
 from services.queue.places.purchases import Purchases
 from services.queue.rooms.model import RequestedBy
 from services.queue.rooms.store import Action
@@ -214,7 +214,7 @@ class Queue:
         """One tick in Redis alone: its calls are not saved to the database."""
         room = await self.state.rooms.get(EVENT)
         stock = stock or await self.state.gatekeeper.stock_cache.get(EVENT)
-        return await tick.tick(self.state.line, room, heartbeat_gap=False, stock=stock)
+        return await run_tick(self.state.line, room, heartbeat_gap=False, stock=stock)
 
     def places(self, *refs: tuple[int, str], lane: int = 0, epoch: int | None = None) -> PlacesQuestion:
         places = [PlaceRef(lane=lane, join_seq=seq, holder=holder) for seq, holder in refs]

@@ -1,7 +1,7 @@
 """Which files of the product a request crosses: those of which a function ran meanwhile."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -9,6 +9,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("services", "shared", "features")
+TRIES = 4
 
 
 @contextmanager
@@ -30,3 +31,21 @@ def walked() -> Iterator[set[str]]:
             path = Path(name)
             if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in PRODUCT:
                 files.add(str(path.relative_to(ROOT)))
+
+
+async def crossed(act: Callable[[int], Awaitable[object]]) -> set[str]:
+    """The files that each of some runs of `act`, which gets their number, crosses: loops and webhooks of others run
+    meanwhile. Number 0 comes before them, as what happens once in a process is not on the way.
+    """
+    await act(0)
+    ways = list[set[str]]()
+    for n in range(1, TRIES + 1):
+        with walked() as files:
+            await act(n)
+        ways.append(files)
+    return set.intersection(*ways)
+
+
+def listed(files: set[str]) -> str:
+    """For the message of a failure."""
+    return "\n".join([f"{len(files)} files:", *sorted(files)])

@@ -22,8 +22,7 @@ from onsale.errors import OperatorError
 from onsale.simulate.command import Crowd, Report, bars
 from shared.contracts.admin.console import REHEARSAL_FANS_MAX, RehearsalResult
 from shared.contracts.event_file import EventFile
-from shared.contracts.lanes import Lane
-from shared.contracts.room_options import EntryRules, ForwardAuthRules
+from shared.contracts.room_options import EntryRules, ForwardAuthRules, Lane
 
 STOPPED = 3  # the exit code
 COPIES_MAX = 99

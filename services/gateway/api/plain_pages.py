@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from services.gateway.api.queue import computed_status, status_from_queue, waiting_status
-from services.gateway.api.requests import may_bypass
+from services.gateway.api.queue import computed_status, may_bypass, status_from_queue, waiting_status
 from services.gateway.documents import HEADERS, HTML, EventShell, of_language, rendered
 from services.gateway.event_page.structured_data import for_script
 from services.gateway.fan_pages.formats import moment

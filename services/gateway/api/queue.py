@@ -1,32 +1,35 @@
 """The fans' API of the line: join, status, the public line, pass, leave. Crowds call it, so it is fast routes."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import orjson
 from starlette.types import Scope
 
-from services.gateway.api.passes import claim, extend, leave
-from services.gateway.api.requests import context, cookie_field, may_bypass
 from services.gateway.api.schemas import (
     ChallengeAnswer,
+    EmptyBody,
     JoinBody,
     JoinedAnswer,
     LineAnswer,
     PassAnswer,
     StatusAnswer,
 )
-from services.gateway.metrics import POLLS
+from services.gateway.metrics import CLAIMS, POLLS
 from services.gateway.protection.identity import Claims
 from services.gateway.state import State
 from services.gateway.tuning import DEFAULTS
 from services.gateway.waiting_line.join_batcher import Place
+from services.gateway.waiting_line.place_client import ENDED_STATES
 from services.gateway.waiting_line.snapshot import LineSnapshot
-from shared.contracts.queue import JoinRequest, PlaceState
+from shared.contracts.queue import Claimed, JoinRequest, PlaceState
+from shared.errors.problems import AlreadyExtended, NotAdmitted, PlaceExpired, Problem, RoomClosed, SoldOut, StaleEpoch
+from shared.rules.rollout import outside
 from shared.runtime.clock import now_ms, rfc3339
-from shared.security.tokens import QueueToken, queue_cookie
+from shared.security.tokens import QueueToken, pass_cookie, queue_cookie, set_cookie
 from shared.web.answers import JSON, NO_STORE, Answer, Later, json_answer
 from shared.web.fast_routes import FastRoute
 from shared.web.request import Field, Request
@@ -38,6 +41,42 @@ WAITING_STATES: frozenset[PlaceState] = frozenset({"prequeue", "waiting"})
 _polls_computed, _polls_cached, _polls_requested = (
     POLLS.labels(source) for source in ("arithmetic", "memory", "queue")
 )
+
+
+def context(request: Request) -> tuple[State, str]:
+    """The state of this process and the event id of the path."""
+    return request.state, request.path["event_id"]
+
+
+async def fan_of(request: Request) -> tuple[State, str, QueueToken]:
+    """As `context`, and the place of the fan, whose rate is checked. The body is empty."""
+    state, event_id = context(request)
+    token = await state.require_place(request.scope, event_id)
+    state.rate_limits.check_fan(event_id, token.holder)
+    await request.json(EmptyBody, empty=b"{}")
+    return state, event_id, token
+
+
+def cookie_field(state: State, name: Callable[..., str], event_id: str, value: str, *, max_age_s: int) -> Field:
+    secure = state.settings.secure_cookies
+    kept = set_cookie(name(event_id, secure=secure), value, max_age_s=max_age_s, secure=secure)
+    return b"set-cookie", kept.encode()
+
+
+def _queue_token_cookie(state: State, event_id: str, text: str) -> Field:
+    return cookie_field(state, queue_cookie, event_id, text, max_age_s=DEFAULTS.queue_cookie_s)
+
+
+def may_bypass(scope: Scope, line: LineSnapshot, token: QueueToken) -> bool:
+    """Whether a place above the head may have been called nevertheless: it is outside the rollout, or was when it got
+    its pass.
+    """
+    if line.rollout_percent < 100 and outside(token.event_id, token.holder, line.rollout_percent):
+        return True
+    return any(name == b"cookie" and b"onsale_pass_" in value for name, value in scope["headers"])
+
+
+# -- status ------------------------------------------------------------------------------------------------------------
 
 
 def status(request: Request) -> Answer | Awaitable[Answer]:
@@ -125,6 +164,9 @@ async def status_from_queue(state: State, line: LineSnapshot, token: QueueToken)
         **({"until": rfc3339(status.until_ms)} if status.until_ms is not None else {}),
         **({"why": status.why} if status.why is not None else {}),
     }
+
+
+# -- joining -----------------------------------------------------------------------------------------------------------
 
 
 def join(request: Request) -> Later | Awaitable[Answer]:
@@ -222,6 +264,9 @@ async def challenge(request: Request) -> Answer:
     return Answer(204, b"", (NO_STORE,)) if made is None else json_answer(made)
 
 
+# -- the public line ---------------------------------------------------------------------------------------------------
+
+
 def public_line(request: Request) -> Answer | Awaitable[Answer]:
     """The public state of the line: the same bytes for everybody, cacheable for a second."""
     state, event_id = context(request)
@@ -241,9 +286,77 @@ def _line_answer(request: Request, line: LineSnapshot) -> Answer:
     return Answer(200, line.body(), (JSON, etag, PUBLIC_1_S))
 
 
-def _queue_token_cookie(state: State, event_id: str, text: str) -> Field:
-    return cookie_field(state, queue_cookie, event_id, text, max_age_s=DEFAULTS.queue_cookie_s)
+# -- the pass ----------------------------------------------------------------------------------------------------------
 
+
+async def claim(request: Request) -> Answer:
+    """Issues the pass of a called fan. Fans who are far from being called are refused from the cached line while it
+    is fresh.
+    """
+    state, event_id, token = await fan_of(request)
+    line = await state.line_cache.line_in_epoch(event_id, token.epoch)
+    state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
+    waits = not line.may_be_called(line.position(token.lane, token.join_seq))
+    if waits and state.line_cache.is_fresh(line) and not may_bypass(request.scope, line, token):
+        CLAIMS.labels("not-admitted-by-frame").inc()
+        raise _not_admitted(line)
+    try:
+        claimed = await state.place_client.claim(token)
+    except SoldOut as sold_out:
+        raise SoldOut(sold_out.detail, status=410) from sold_out
+    CLAIMS.labels(claimed.word).inc()
+    return _pass_answer(state, event_id, claimed, line)
+
+
+async def extend(request: Request) -> Answer:
+    """Gives a fan more time to choose: the session's length again, from now on, once."""
+    state, event_id, token = await fan_of(request)
+    extended = await state.place_client.extend(token)
+    claimed = extended.claimed
+    if claimed.word == "admitted" and extended.outcome == "before":
+        raise AlreadyExtended
+    if claimed.word == "admitted" and extended.outcome == "too-late":
+        raise PlaceExpired("The session is ending now. Join the line again.", place="expired", why="session")
+    return _pass_answer(state, event_id, claimed, await state.line_cache.line_in_epoch(event_id, token.epoch))
+
+
+def _pass_answer(state: State, event_id: str, claimed: Claimed, line: LineSnapshot) -> Answer:
+    """Raises `PlaceExpired`, or what keeps a waiting fan out."""
+    if claimed.word in ENDED_STATES:
+        why: dict[str, Any] = {"why": claimed.why} if claimed.why is not None else {}
+        raise PlaceExpired(f"This place is {claimed.word}. Join the line again.", place=claimed.word, **why)
+    if claimed.admission is None or claimed.expires_at_ms is None:
+        raise _not_admitted(line)
+    body = {
+        "pass": claimed.admission,
+        "expires_at": rfc3339(claimed.expires_at_ms),
+        "checkout_key": claimed.checkout_key,
+        "status": "admitted",
+    }
+    max_age_s = max(0, (claimed.expires_at_ms - now_ms()) // 1000)
+    kept = cookie_field(state, pass_cookie, event_id, claimed.admission, max_age_s=max_age_s)
+    return json_answer(body, NO_STORE, kept)
+
+
+def _not_admitted(line: LineSnapshot) -> Problem:
+    """The problem of a fan without a call: not called yet, or the sale is over."""
+    if line.frame.state == "closed":
+        return RoomClosed()
+    if line.frame.state == "sold_out":
+        return SoldOut("All tickets are sold.", status=410)
+    return NotAdmitted(status=409, retry_after_s=max(1, line.poll_min_ms // 1000))
+
+
+async def leave(request: Request) -> Answer:
+    """Ends the place. A place from before a reset of the line has ended already."""
+    state, event_id, token = await fan_of(request)
+    with suppress(StaleEpoch):
+        await state.place_client.leave(token)
+    deleted = (cookie_field(state, name, event_id, "", max_age_s=0) for name in (queue_cookie, pass_cookie))
+    return Answer(204, b"", (NO_STORE, *deleted))
+
+
+# -- the routes --------------------------------------------------------------------------------------------------------
 
 QUEUE_PATH = "/events/{event_id}/queue"
 IDEMPOTENCY_KEY = {

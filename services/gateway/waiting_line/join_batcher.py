@@ -15,9 +15,9 @@ from services.gateway.problems import CodeUnknown, CodeUsedUp, LineFull, SignInN
 from services.gateway.tuning import Tuning
 from services.gateway.waiting_line.cache import LineCache
 from services.gateway.waiting_line.snapshot import LineSnapshot
-from shared.clients.keyed_batches import KeyedBatches
-from shared.contracts.lanes import lane_of
-from shared.contracts.queue import JoinAnswer, JoinBatch, Joined, JoinRequest, PlaceState, QueueClient
+from shared.concurrency.coalescing import KeyedBatches
+from shared.contracts.queue import BATCH_MAX, JoinAnswer, JoinBatch, Joined, JoinRequest, PlaceState, QueueClient
+from shared.contracts.room_options import lane_of
 from shared.errors.problems import Problem, RoomClosed, SoldOut, Unavailable
 from shared.security.limits import AddressGuessLimiter, GuessLimiter
 
@@ -53,6 +53,7 @@ class JoinBatcher:
         self._batches: KeyedBatches[str, JoinRequest, Place] = KeyedBatches(
             self._send,
             name="gateway.joins",
+            batch_max=BATCH_MAX,
             waiting_max=tuning.joins_waiting_max,
             in_flight_max=1,  # one large batch costs half of two small ones
         )

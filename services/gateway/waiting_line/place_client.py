@@ -10,8 +10,17 @@ from cachetools import TTLCache
 
 from services.gateway.settings import Settings
 from services.gateway.tuning import DEFAULTS
-from shared.clients.keyed_batches import KeyedBatches
-from shared.contracts.queue import Claimed, Extended, PlaceRef, PlacesQuestion, PlaceState, PlaceStatus, QueueClient
+from shared.concurrency.coalescing import KeyedBatches
+from shared.contracts.queue import (
+    BATCH_MAX,
+    Claimed,
+    Extended,
+    PlaceRef,
+    PlacesQuestion,
+    PlaceState,
+    PlaceStatus,
+    QueueClient,
+)
 from shared.security.tokens import Pass, QueueToken
 
 STATUS_TTL_S = 1.0
@@ -97,7 +106,7 @@ def _batches(
     async def work(key: Epoch, places: list[PlaceRef]) -> Sequence[Answer]:
         return await request(PlacesQuestion(event_id=key.event_id, epoch=key.epoch, places=places))
 
-    return KeyedBatches(work, name=name, waiting_max=waiting_max)
+    return KeyedBatches(work, name=name, batch_max=BATCH_MAX, waiting_max=waiting_max)
 
 
 async def _submit(batches: KeyedBatches[Epoch, PlaceRef, Answer], of: QueueToken | Pass) -> Answer:

@@ -16,7 +16,7 @@ import orjson
 
 from services.gateway.waiting_line.wait_estimate import BEFORE_SALE, WaitEstimate
 from shared.contracts.frames import LaneHead, LineFrame
-from shared.contracts.lanes import Lane
+from shared.contracts.room_options import Lane
 from shared.rules.lottery_ranking import permutation
 from shared.runtime.clock import now_ms, rfc3339
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from cachetools import TLRUCache
 
 from services.inventory.catalogue.layout import Layout
-from shared.clients.keyed_batches import KeyedBatches
 from shared.clients.user_places import UserPlaces
-from shared.contracts.queue import Claimed, PlaceRef, PlacesQuestion, QueueClient
+from shared.concurrency.coalescing import KeyedBatches
+from shared.contracts.queue import BATCH_MAX, Claimed, PlaceRef, PlacesQuestion, QueueClient
 from shared.errors.problems import (
     BadCredential,
     NotAdmitted,
@@ -63,7 +63,7 @@ class PassClaimer:
     def __init__(self, queue: QueueClient, *, waiting_max: int, cache_entries_max: int) -> None:
         self._queue = queue
         self._batches: KeyedBatches[_RoomEpoch, PlaceRef, Claimed] = KeyedBatches(
-            self._claim_batch, name="inventory.claims", waiting_max=waiting_max
+            self._claim_batch, name="inventory.claims", batch_max=BATCH_MAX, waiting_max=waiting_max
         )
         self._cache: TLRUCache[tuple[str, int, int, int], Claimed] = TLRUCache(cache_entries_max, _cached_until_s)
 

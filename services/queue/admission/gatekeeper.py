@@ -13,12 +13,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
+import orjson
+
+from services.queue import redis_keys
 from services.queue.admission.publisher import FramePublisher
 from services.queue.admission.stock import StockCache
-from services.queue.admission.tick import tick
 from services.queue.line.rebuild import Recovery
-from services.queue.line.redis_line import ANSWER_WITHIN_S, PRELUDE, LineNotReady, RedisLine
-from services.queue.line.replies import TickReply
+from services.queue.line.redis_line import (
+    ANSWER_WITHIN_S,
+    PRELUDE,
+    LineNotReady,
+    RedisLine,
+    Stock,
+    TickReply,
+    parse_due_session,
+    parse_tick_event,
+)
 from services.queue.line.repository import LineRepository, TickResult, by_lane
 from services.queue.metrics import (
     ACTIVE,
@@ -53,6 +63,7 @@ log = get_logger("onsale.queue")
 REFRESH_S = 0.9
 SOON_MS = round(1000 * (FRAME_REPEAT_S + REFRESH_S))  # longer than between two ticks of a quiet room
 DRAIN_TIMEOUT_S = 3.0
+TICK = Script.load(__package__, "weighted_share", "scan", "expected_buyers", "in_progress", "tick", prelude=PRELUDE)
 
 
 @dataclass
@@ -192,7 +203,7 @@ class Gatekeeper:
         if heartbeat_gap:
             HEARTBEAT_GAP_TICKS.inc()
         stock = await self.stock_cache.get(room.event_id)
-        reply = await tick(self.line, room, heartbeat_gap=heartbeat_gap, stock=stock)
+        reply = await run_tick(self.line, room, heartbeat_gap=heartbeat_gap, stock=stock)
         await self._save(room, reply)
         if reply.due:
             self.sessions.end_soon(room, reply.due)
@@ -249,6 +260,35 @@ class Gatekeeper:
         await self.sessions.free_slots(room.event_id, room.epoch, saved.ended_before)  # else it is called every tick
         if reply.changes:
             await self.line.acknowledge(room, generation=generation, up_to=reply.changes[-1].number)
+
+
+async def run_tick(line: RedisLine, room: WaitingRoom, *, heartbeat_gap: bool, stock: Stock) -> TickReply:
+    """Runs the script of a tick once: it calls and expires places and says how the line stands. Raises `LineNotReady`,
+    `StaleEpoch`.
+    """
+    reply = await line.run_in_time(
+        TICK,
+        room.event_id,
+        room.ranking,
+        lane_keys=redis_keys.of_lanes(room.event_id, room.epoch, room.lanes),
+        heartbeat_gap=int(heartbeat_gap),
+        stock_available=stock.available,
+        holders_holding=stock.holders_holding,
+        holds_begun=stock.holds_begun,
+        holds_released=stock.holds_released,
+        stock_version=stock.version,
+        stock=stock.level,
+        others_ms=line.slower_clock_ms(),
+        lanes=room.lanes,
+    )
+    await line.check(reply, room.event_id, room.epoch)
+    _, state, changes, due = reply
+    entry = room.ranking.entry
+    return TickReply(
+        orjson.loads(state),
+        [one._replace(join_seq=entry(one.lane, one.join_seq)) for one in map(parse_tick_event, changes)],
+        [one._replace(join_seq=entry(one.lane, one.join_seq)) for one in map(parse_due_session, due)],
+    )
 
 
 def _is_quiet(room: WaitingRoom, frame: LineFrame, reply: TickReply) -> bool:

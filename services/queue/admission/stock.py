@@ -8,7 +8,7 @@ import asyncio
 from cachetools import TTLCache
 from pydantic import ValidationError
 
-from services.queue.line.replies import Stock
+from services.queue.line.redis_line import Stock
 from shared.concurrency.background import wake
 from shared.contracts.frames import FRAME_STALE_S, STOCK_CHANNELS, StockFrame
 from shared.contracts.inventory import InventoryClient

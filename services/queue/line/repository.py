@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Row, TextClause
 
-from services.queue.line.replies import TickEvent, runs
+from services.queue.line.redis_line import TickEvent, runs
 from shared.contracts.frames import Event
 from shared.messaging.outbox import emit_events
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from services.queue.access.rollout import admit_bypass, bypass_candidates
-from services.queue.line.redis_line import LineNotReady, RedisLine
-from services.queue.line.replies import ClaimReply, StatusReply
+from services.queue.line.redis_line import ClaimReply, LineNotReady, RedisLine, StatusReply
 from services.queue.line.repository import EndReason, LineRepository, PlaceId, PlaceRow, by_lane
 from services.queue.metrics import CLAIMED
 from services.queue.places.sessions import PassInvalidation, SessionEnder, jti

@@ -20,8 +20,7 @@ from itertools import compress
 
 from services.queue import redis_keys
 from services.queue.line.rebuild import Recovery
-from services.queue.line.redis_line import RedisLine
-from services.queue.line.replies import parse_tick_event
+from services.queue.line.redis_line import RedisLine, parse_tick_event
 from services.queue.line.repository import LineRepository, PlaceId, PlaceRow
 from services.queue.metrics import RECONCILED
 from services.queue.places.sessions import SessionEnder

@@ -10,8 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from services.queue.line.redis_line import RedisLine
-from services.queue.line.replies import DueSession
+from services.queue.line.redis_line import DueSession, RedisLine
 from services.queue.line.repository import EndReason, LineRepository, PlaceId, PlaceRow, by_lane
 from services.queue.metrics import ENDED
 from services.queue.rooms.model import WaitingRoom

@@ -6,7 +6,6 @@ from typing import Any
 
 from sqlalchemy import Row, func, select
 
-from services.queue.rooms.lanes import lane_redis_fields
 from services.queue.rooms.ranking import LOTTERY_COLUMNS, LOTTERY_OF_ROOM, Ranking, ranking_from_row
 from services.queue.tables import lane, lottery, room
 from shared.audit_log import Actor
@@ -80,8 +79,16 @@ class WaitingRoom:
             "returning_share": self.returning_share,
             "max_line": self.max_line or 0,
             "stock_coupling": int(self.stock_coupling),
-            **lane_redis_fields(self.options.lanes),
+            **self._lane_redis_fields(),
         }
+
+    def _lane_redis_fields(self) -> dict[str, int]:
+        fields: dict[str, int] = {}
+        for one in self.options.lanes:
+            fields[f"weight:{one.lane}"] = one.weight
+            fields[f"lane_opens_ms:{one.lane}"] = one.opens_ms
+            fields[f"lane_max:{one.lane}"] = one.max_line or 0
+        return fields
 
     @property
     def opens_ms(self) -> int | None:

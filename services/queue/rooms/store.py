@@ -1,13 +1,12 @@
-"""Stores waiting rooms: changes of their configuration and state, each with an audit log entry."""
+"""Stores waiting rooms and their lanes: changes of configuration and state, each with an audit log entry."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import update
+from sqlalchemy import delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from services.queue.problems import RoomStateConflict
-from services.queue.rooms.lanes import add_lanes, set_lanes
+from services.queue.problems import LaneInUse, RoomStateConflict
 from services.queue.rooms.model import EVERY_ROOM, RequestedBy, WaitingRoom, from_row, read
 from services.queue.rooms.ranking import (
     Ranking,
@@ -15,7 +14,7 @@ from services.queue.rooms.ranking import (
     commit_to_seed,
     require_commitment_before_entry,
 )
-from services.queue.tables import audit_log, room
+from services.queue.tables import audit_log, lane, place, room
 from shared.audit_log import of_event
 from shared.contracts.admin.queue import ConfiguredState
 from shared.contracts.event_file import EventFile
@@ -177,7 +176,7 @@ async def _change(
         return before
     lanes = {one.lane for one in wanted["options"].lanes} if "options" in wanted else set(before.lanes)
     if lanes != set(before.lanes):
-        await set_lanes(connection, event_id, before.epoch, lanes)
+        await _set_lanes(connection, event_id, before.epoch, lanes)
     if _changes_order(before, wanted):
         await check_ordering_may_change(connection, event_id, before.epoch, wanted.get("ordering", before.ordering))
     ordering, opens_at = (wanted.get(name, getattr(before, name)) for name in ("ordering", "queue_opens_at"))
@@ -213,3 +212,28 @@ def _with_options(room: WaitingRoom, wanted: Mapping[str, Any]) -> dict[str, Any
 
 def _columns(wanted: Mapping[str, Any]) -> dict[str, Any]:
     return {name: v.model_dump(mode="json") if isinstance(v, RoomOptions) else v for name, v in wanted.items()}
+
+
+async def _set_lanes(connection: AsyncConnection, event_id: str, epoch: int, wanted: Collection[int]) -> None:
+    """Inserts and deletes lanes of the room. The caller holds the fence, so no batch of places is being written.
+
+    Raises `LaneInUse` for a lane that had a place in this epoch. Its row is locked before that check: joins that the
+    database numbers hold that row lock instead of the fence.
+    """
+    of_room = (lane.c.event_id == event_id, lane.c.epoch == epoch)
+    rows = await connection.execute(select(lane.c.lane).where(*of_room).order_by(lane.c.lane).with_for_update())
+    present = set(rows.scalars())
+    gone = present - set(wanted)
+    if gone:
+        query = select(place.c.lane).where(place.c.event_id == event_id, place.c.epoch == epoch)
+        used = (await connection.execute(query.where(place.c.lane.in_(gone)).limit(1))).scalar()
+        if used is not None:
+            raise LaneInUse(f"Lane {used} has places. Reset the queue before you remove it.", lane=used)
+        await connection.execute(delete(lane).where(*of_room, lane.c.lane.in_(gone)))
+    await add_lanes(connection, event_id, epoch, set(wanted) - present)
+
+
+async def add_lanes(connection: AsyncConnection, event_id: str, epoch: int, lanes: Collection[int]) -> None:
+    if lanes:
+        rows = [{"event_id": event_id, "epoch": epoch, "lane": n, "head_seq": 0} for n in sorted(lanes)]
+        await connection.execute(insert(lane), rows)

@@ -7,12 +7,13 @@ from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 from shared.contracts.admin.page import Page
 from shared.contracts.fields import Body
 from shared.contracts.frames import RoomState, Throttled
-from shared.contracts.lanes import Lane, Lanes
 from shared.contracts.room_options import (
     RATE_MIN_PER_S,
     EntryRules,
     ForwardAuthRules,
     FrictionRules,
+    Lane,
+    Lanes,
     PaceRules,
     RatePerS,
     RoomOptions,

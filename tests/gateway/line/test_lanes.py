@@ -8,9 +8,8 @@ from pydantic import ValidationError
 
 from services.gateway.state import State
 from shared.contracts.frames import LineFrame
-from shared.contracts.lanes import Lane, lane_of
 from shared.contracts.queue import JoinBatch, JoinRequest
-from shared.contracts.room_options import RoomOptions
+from shared.contracts.room_options import Lane, RoomOptions, lane_of
 from shared.security.limits import Buckets
 from shared.security.tokens import QueueToken
 from tests.gateway.frames import lanes, line_frame, new_frame, snapshot

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from services.queue.admission.stock import StockCache
-from services.queue.line.replies import Stock
+from services.queue.line.redis_line import Stock
 from shared.contracts.frames import SectionCounts, StockFrame, stock_channel
 from tests.queue.conftest import EVENT, Queue
 from tests.support.wait import wait_until

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from services.queue.line.replies import Stock
+from services.queue.line.redis_line import Stock
 from shared.contracts.queue import HeartbeatReport
 from shared.runtime.clock import now_ms, to_datetime
 from tests.queue.conftest import EVENT, Queue

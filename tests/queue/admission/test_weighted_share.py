@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from services.queue.admission.tick import TICK
+from services.queue.admission.gatekeeper import TICK
 
 DRIVER = """
 local scenario, answer = cjson.decode(ARGV[1]), {}

@@ -7,7 +7,7 @@ import pytest
 
 from services.queue.access import access_code_store, access_codes
 from services.queue.access.access_codes import code_hash, new_code
-from services.queue.places import insert_places
+from services.queue.places.join import INSERT_NEW_PLACES
 from services.queue.problems import TooManyCodes
 from services.queue.rooms.model import RequestedBy
 from shared.contracts.queue import Joined, JoinRequest
@@ -95,7 +95,7 @@ async def test_a_batch_sent_twice_spends_one_use(queue: Queue):
     assert await uses_spent(queue) == [1]
 
 
-@pytest.mark.parametrize("crash_at", [insert_places.INSERT_NEW_PLACES, access_codes.REDEEM_CODES, "COMMIT"])
+@pytest.mark.parametrize("crash_at", [INSERT_NEW_PLACES, access_codes.REDEEM_CODES, "COMMIT"])
 async def test_a_crash_during_the_insert_spends_no_use(queue: Queue, monkeypatch: pytest.MonkeyPatch, crash_at: str):
     code = await open_with_code(queue)
 
@@ -104,7 +104,7 @@ async def test_a_crash_during_the_insert_spends_no_use(queue: Queue, monkeypatch
             self.terminate()
         return original(self, query, *values, **options)
 
-    method = "fetch" if crash_at == insert_places.INSERT_NEW_PLACES else "execute"
+    method = "fetch" if crash_at == INSERT_NEW_PLACES else "execute"
     original = getattr(asyncpg.Connection, method)
     monkeypatch.setattr(asyncpg.Connection, method, lose_connection)
     with pytest.raises(Unavailable):

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from services.queue.line.repository import LineRepository
-from services.queue.places.insert_places import INSERT_NEW_PLACES, INSERT_PLACES
+from services.queue.places.join import INSERT_NEW_PLACES, INSERT_PLACES
 from shared.contracts.queue import JoinRequest
 from shared.errors.problems import Unavailable
 from shared.postgres.engine import driver_connection

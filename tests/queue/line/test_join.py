@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from services.queue.line.replies import Allocation
-from services.queue.places.insert_places import insert_places
+from services.queue.line.redis_line import Allocation
+from services.queue.places.join import insert_places
 from shared.errors.problems import Overloaded, Unavailable
 from tests.queue.conftest import EVENT, Queue
 from tests.support.wait import wait_until

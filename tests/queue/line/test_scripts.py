@@ -6,7 +6,7 @@ import pytest
 from redis.exceptions import ResponseError
 
 from services.queue import redis_keys
-from services.queue.admission.tick import TICK
+from services.queue.admission.gatekeeper import TICK
 from services.queue.line import redis_line
 from services.queue.line.redis_line import LineNotReady
 from services.queue.line.repository import LineRepository

@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import text
 
-from services.queue.line.redis_line import LineNotReady
-from services.queue.line.replies import Allocation
+from services.queue.line.redis_line import Allocation, LineNotReady
 from services.queue.line.repository import LineRepository
 from services.queue.rooms.model import RequestedBy
 from tests.queue.conftest import EVENT, Queue, event_file

@@ -7,7 +7,7 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from sqlalchemy import text
 
-from services.queue.line.replies import TickEvent
+from services.queue.line.redis_line import TickEvent
 from services.queue.line.repository import LineRepository
 from services.queue.places import reconcile
 from shared.postgres.engine import statement

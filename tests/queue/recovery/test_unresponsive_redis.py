@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Awaitable
 
 import pytest
 
-from services.queue.line.redis_line import ANSWER_WITHIN_S
-from services.queue.line.replies import Stock
+from services.queue.line.redis_line import ANSWER_WITHIN_S, Stock
 from shared.redis.client import REDIS_AWAY, connect
 from tests.queue.conftest import EVENT, Queue
 

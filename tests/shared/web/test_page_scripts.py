@@ -14,8 +14,7 @@ from services.gateway.api.queue import waiting_status
 from services.gateway.waiting_line import snapshot
 from services.gateway.waiting_line.snapshot import LineSnapshot, Polls
 from services.gateway.waiting_line.wait_estimate import WaitEstimate
-from shared.contracts.lanes import Lane
-from shared.contracts.room_options import RoomOptions
+from shared.contracts.room_options import Lane, RoomOptions
 from shared.rules.lottery_ranking import commitment
 from shared.security.tokens import QueueToken
 from tests.gateway.frames import START_MS, lanes, line_frame

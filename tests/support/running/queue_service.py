@@ -12,10 +12,9 @@ from sqlalchemy import Row, insert, text
 from services.queue import tables
 from services.queue.admission.gatekeeper import admit_now
 from services.queue.app import build, create_app
-from services.queue.rooms.lanes import add_lanes
 from services.queue.rooms.model import RequestedBy
 from services.queue.rooms.ranking import commit_to_seed
-from services.queue.rooms.store import Action
+from services.queue.rooms.store import Action, add_lanes
 from services.queue.settings import Settings
 from services.queue.tuning import Tuning
 from shared.contracts.event_file import RoomPart
