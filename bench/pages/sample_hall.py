@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from services.inventory.api.schemas import seat_page
+from services.inventory.api.catalogue import seat_page
 from services.inventory.catalogue.layout import Section
 from shared.contracts.catalogue import SeatPage
 from shared.contracts.event_parts.hall_geometry import hall_geometry

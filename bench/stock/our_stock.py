@@ -9,10 +9,9 @@ import httpx
 from bench.harness.pipes import run_calls
 from bench.stock.reservations import EVENT
 from bench.stock.shop import TICKETS, SaleResult, Venue
-from services.inventory.api.reservations import build_request
-from services.inventory.api.schemas import ReserveBody
+from services.inventory.api.reservations import ReserveBody, build_request
 from services.inventory.catalogue.apply_event_file import apply_event_file
-from services.inventory.catalogue.event_cache import EventCache
+from services.inventory.catalogue.layout import EventCache
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.rebuild import RedisStockMonitor
 from services.inventory.reservations.expiry_worker import ExpiryWorker

@@ -443,7 +443,7 @@ SERVICE = (
     ),
     Guard(
         "One address holds a limited number of reservations",
-        "services/inventory/api/address_limits.py", "            if len(live) >= self._most:\n", "            if False:\n",
+        "shared/security/limits.py", "            if len(live) >= self._most:\n", "            if False:\n",
         "test_a_refused_request_does_not_uncount_another_one_for_the_same_hold",
     ),
     Guard(

@@ -11,8 +11,7 @@ from sqlalchemy import text
 from proof.models.replays import SteppedDatabase, SteppedProcess, View
 from proof.models.stock import FANS, PROCESSES, StockState
 from services.inventory import app as inventory_app
-from services.inventory.api.reservations import build_request
-from services.inventory.api.schemas import ReserveBody
+from services.inventory.api.reservations import ReserveBody, build_request
 from services.inventory.reconcile.redis_diff import read_redis_stock
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.client import HoldGranted, RedisStock, as_in_db, ended, written

@@ -145,7 +145,7 @@ CASES = {
         seats=str([[str(2 * n) for n in range(50)]]).replace("'", '"'),
     ),
     "sql/resize_section": Case(1),
-    "catalogue.resize.TOTAL_CAPACITY": Case(sections),
+    "catalogue.apply_event_file.TOTAL_CAPACITY": Case(sections),
     "reservations.returns.LOCK_SECTIONS": Case(2, **GA),
     "sql/lock_reservation_seats": Case(BATCH),
     "reservations.returns.BLOCK": Case(1),

@@ -1,6 +1,6 @@
 """Inventory's internal API, for the other services: sessions to end, payment steps, returns, consents and the stock."""
 
-from services.inventory.api.schemas import event_details, event_list, seat_page, section_list
+from services.inventory.api.catalogue import event_details, event_list, seat_page, section_list
 from services.inventory.redis_stock.seat_map import seat_statuses
 from services.inventory.reservations.payment import BEGIN, CONFIRM, END, EXTEND, REACQUIRE, RELEASE, Transition
 from services.inventory.reservations.repository import pending_consents

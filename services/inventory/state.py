@@ -1,16 +1,14 @@
 """The state of a running inventory process: what its handlers and loops share, built once by `app.py`."""
 
-from functools import partial
 from math import ceil
 from typing import Annotated
 
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.api.address_limits import AddressHolds
 from services.inventory.api.auth import HolderAuthenticator
 from services.inventory.catalogue.apply_event_file import EventFiles
-from services.inventory.catalogue.event_cache import EventCache
+from services.inventory.catalogue.layout import EventCache
 from services.inventory.catalogue.pictures import Pictures
 from services.inventory.reconcile.oversell_refunds import OversellRefunds
 from services.inventory.reconcile.reconciler import Reconciler
@@ -21,7 +19,7 @@ from services.inventory.redis_stock.seat_states import SeatStates
 from services.inventory.reservations.expiry_worker import ExpiryWorker
 from services.inventory.reservations.holds import Holds
 from services.inventory.reservations.payment import Payments
-from services.inventory.reservations.reserve import BatchSizer, ReservationBatcher
+from services.inventory.reservations.reserve import Batchers, BatchSizer
 from services.inventory.reservations.returns import ReturnService
 from services.inventory.reservations.sessions import SessionStock
 from services.inventory.settings import Settings
@@ -32,7 +30,7 @@ from shared.contracts.orders import OrdersClient
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.redis.client import Redis
 from shared.runtime.clock import Clocks
-from shared.security.limits import Buckets
+from shared.security.limits import AddressHolds, Buckets
 from shared.web.answers import Documents
 
 
@@ -75,21 +73,9 @@ class State:
         self.oversell_refunds = OversellRefunds(db, self.returns, orders)
         since_s, interval_s = self.redis_monitor.ready_since_s, tuning.reconcile_interval_s
         self.reconciler = Reconciler(db, stock, catalogue, ready_since_s=since_s, interval_s=interval_s)
-        self.batch_sizer = BatchSizer(
-            batch_max=tuning.hold_batch_max, batch_max_contended=tuning.hold_batch_max_contended
-        )
-        self.batchers: dict[str, ReservationBatcher] = {}
+        sizer = BatchSizer(batch_max=tuning.hold_batch_max, batch_max_contended=tuning.hold_batch_max_contended)
+        self.batchers = Batchers(db, stock, sizer, waiting_max=tuning.hold_waiting_max)
         self.address_holds = AddressHolds(most=ceil(settings.address_holds_max / settings.processes), keys_max=keys_max)
-
-    def batcher_of(self, event_id: str) -> ReservationBatcher:
-        """One batcher per event, so that no event waits for the batches of another."""
-        batcher = self.batchers.get(event_id)
-        if batcher is None:
-            batcher = self.batchers[event_id] = ReservationBatcher(
-                self.db, self.redis_stock, event_id, batch_max=partial(self.batch_sizer.next_max, event_id),
-                waiting_max=self.tuning.hold_waiting_max,
-            )  # fmt: skip
-        return batcher
 
 
 async def state(request: Request) -> State:

@@ -1,4 +1,5 @@
-"""Who calls, and how often: the client's IP address, token buckets by key, and a limit on guessing codes.
+"""Who calls, and how often: the client's IP address, token buckets by key, limits on guessing codes and on the holds of
+one address.
 
 The address is the peer's, or the one that a trusted proxy reports in `X-Forwarded-For`. Fans can write anything into
 that header, so it is read from the right, and only past trusted proxies. Ports, brackets and quotes, which some
@@ -18,20 +19,23 @@ an event whose fans are unknown, one fan, or an address; others are not affected
 import asyncio
 import re
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Hashable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Hashable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from itertools import takewhile
 from math import ceil
 from time import monotonic
 from typing import Annotated, Any, Literal
 
+from cachetools import LRUCache
 from pydantic import BeforeValidator
 from pydantic_settings import NoDecode
 from starlette.types import Scope
 
 from shared.errors.problems import Overloaded, TooManyRequests, TooManyWrongCodes
+from shared.runtime.clock import now_ms
 from shared.runtime.metrics import NAMELESS_CLIENTS
 
 # -- addresses ---------------------------------------------------------------------------------------------------------
@@ -275,3 +279,80 @@ class AddressGuessLimiter:
     def guess(self, event_id: str, address: str | None) -> AbstractAsyncContextManager[Guess]:
         """Around a look-up. Raises `TooManyWrongCodes`, `Overloaded`."""
         return nullcontext(Guess()) if address is None else self._limiter.guess(f"{event_id} {address}")
+
+
+# -- holds ------------------------------------------------------------------------------------------------------------
+
+HOLDS_RETRY_S = 5
+
+
+@dataclass(slots=True)
+class CountedHold:
+    """One hold at one address: until when it counts, whether it is held, and how many requests for it are under way."""
+
+    until_s: float
+    is_held: bool = False
+    requests_n: int = 0
+
+
+class AddressHolds:
+    """Live holds by address, so that one address cannot hold most of the stock; the least recently used address is
+    dropped first. `most` 0 disables the limit.
+
+    A hold counts from its request until it is released or its time is over, also if it was bought meanwhile. A request
+    that is refused takes back its own count alone: the hold that it repeats, or another request for the same hold, goes
+    on counting.
+    """
+
+    def __init__(self, *, most: int, keys_max: int) -> None:
+        self._most = most
+        self._live: LRUCache[str, dict[str, CountedHold]] = LRUCache(keys_max)
+        self._address_of: LRUCache[str, str] = LRUCache(keys_max)
+
+    @contextmanager
+    def counted(self, address: str | None, reservation_id: str, *, lasts_s: float) -> Iterator[CountedHold]:
+        """Counts a hold while it is requested, and afterwards if the request sets `is_held`; once per reservation.
+        Raises `TooManyRequests`.
+        """
+        if address is None or not self._most:
+            yield CountedHold(0)
+            return
+        counted = self._count(address, reservation_id, lasts_s)
+        counted.requests_n += 1
+        try:
+            yield counted
+        finally:
+            counted.requests_n -= 1
+            if not counted.is_held and not counted.requests_n:
+                self._forget(address, reservation_id)
+
+    def _count(self, address: str, reservation_id: str, lasts_s: float) -> CountedHold:
+        now_s, live = monotonic(), self._live.setdefault(address, {})
+        for name in list(takewhile(lambda name: live[name].until_s <= now_s, live)):  # the oldest are first
+            del live[name]
+        if reservation_id not in live and len(live) >= self._most:
+            live = self._live[address] = {name: hold for name, hold in live.items() if hold.until_s > now_s}
+            if len(live) >= self._most:
+                raise TooManyRequests(
+                    "Your network has too many holds. Try again when some have ended.", retry_after_s=HOLDS_RETRY_S
+                )
+        counted = live.setdefault(reservation_id, CountedHold(0))
+        counted.until_s = max(counted.until_s, now_s + lasts_s)
+        self._address_of.setdefault(reservation_id, address)
+        return counted
+
+    def prolong(self, reservation_id: str, *, until_ms: int) -> None:
+        """Its time was extended: by its fan, or by the order that pays for it."""
+        live = self._live.get(self._address_of.get(reservation_id, ""), {})
+        if counted := live.pop(reservation_id, None):
+            counted.until_s = max(counted.until_s, monotonic() + (until_ms - now_ms()) / 1000)
+            live[reservation_id] = counted
+
+    def discard(self, reservation_id: str) -> None:
+        """Uncounts a hold that was released."""
+        self._forget(self._address_of.get(reservation_id, ""), reservation_id)
+
+    def _forget(self, address: str, reservation_id: str) -> None:
+        self._live.get(address, {}).pop(reservation_id, None)
+        if self._address_of.get(reservation_id) == address:
+            del self._address_of[reservation_id]

@@ -14,7 +14,6 @@ from services.gateway.protection.entry_delay import WAITS_MAX, WaitsOfAddresses
 from services.gateway.protection.proof_of_work import ArrivalRate
 from services.gateway.protection.rate_limits import PlainPageLimit, RateLimits
 from services.gateway.settings import Settings as GatewaySettings
-from services.inventory.api.address_limits import AddressHolds
 from services.inventory.settings import Settings as InventorySettings
 from services.notifier.headroom import Headroom
 from services.notifier.problems import StreamRejected
@@ -23,7 +22,7 @@ from services.notifier.streams.limits import StreamLimiter
 from services.notifier.tuning import DEFAULTS
 from shared.errors.problems import BadCredential, TooManyRequests, TooManyWrongCodes
 from shared.security.auth import WRONG_KEYS_PER_MINUTE, WrongKeys
-from shared.security.limits import ADDRESS_AT_ONCE, AddressGuessLimiter, FanLimit, Guess
+from shared.security.limits import ADDRESS_AT_ONCE, AddressGuessLimiter, AddressHolds, FanLimit, Guess
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = (1, 2, 3, 8)

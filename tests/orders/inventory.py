@@ -14,11 +14,10 @@ from fastapi import FastAPI
 from sqlalchemy import text
 
 from services.inventory import app as inventory_app
-from services.inventory.catalogue.layout import Layout
+from services.inventory.catalogue.layout import GaLine, Layout, SeatLine, Selection
 from services.inventory.reservations.expiry import expire_overdue
 from services.inventory.reservations.payment import BEGIN, CONFIRM, RELEASE, Transition
 from services.inventory.reservations.reserve import ReservationRequest, Reserved
-from services.inventory.reservations.selection import GaLine, SeatLine, Selection
 from services.inventory.settings import Settings
 from services.inventory.state import State
 from services.inventory.stock.blocking import unblock_places
@@ -84,7 +83,7 @@ class Inventory:
             redis_request={"selection": selection.text()}, stock_hash=reservation_id, body_hash="", has_key=False,
             join_seq=7, email=reminders_to, reminders=reminders_to is not None,
         )  # fmt: skip
-        made = await self.state.batcher_of(event_id).reserve(request)
+        made = await self.state.batchers[event_id].reserve(request)
         assert isinstance(made, Reserved)
         if until_ms is not None:
             await self.set_deadline(reservation_id, in_ms=until_ms)

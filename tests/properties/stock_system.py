@@ -11,8 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 from redis.exceptions import ConnectionError as RedisConnectionError
 from sqlalchemy import text
 
-from services.inventory.api.reservations import build_request
-from services.inventory.api.schemas import ReserveBody
+from services.inventory.api.reservations import ReserveBody, build_request
 from services.inventory.reconcile.redis_diff import differences, read_redis_stock
 from services.inventory.stock.snapshot import read_stock
 from services.inventory.tables import metadata

@@ -45,7 +45,7 @@ class StockMachine(StockSystem):
 
     async def _reserve(self, holder: str, selection: Selection, key: str) -> Any:
         try:
-            return await self.state.batcher_of(EVENT).reserve(self.request(holder, selection, key))
+            return await self.state.batchers[EVENT].reserve(self.request(holder, selection, key))
         except Problem as problem:
             return problem
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Response
 from fastapi.responses import StreamingResponse
 
 from services.inventory import tables
-from services.inventory.catalogue.resize import resize
+from services.inventory.catalogue.apply_event_file import resize
 from services.inventory.state import StateDep
 from services.inventory.stock.allotments import open_allotment, upsert
 from services.inventory.stock.blocking import block_places, unblock_places

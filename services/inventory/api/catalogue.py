@@ -3,39 +3,43 @@
 What is the same for everybody is encoded and compressed once, for as long as it is true.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import partial
 from inspect import getdoc
+from typing import Annotated, Any
 
 import orjson
+from pydantic import BaseModel, Field
 from starlette.datastructures import URL
 
 from services.inventory.api.auth import require_current_epoch
-from services.inventory.api.schemas import (
-    EventsQuery,
-    MapQuery,
-    SeatsQuery,
-    SectionsQuery,
-    VersionQuery,
-    event_details,
-    event_page,
-    seat_page,
-    section_list,
-)
-from services.inventory.catalogue.layout import Layout
+from services.inventory.catalogue.layout import Layout, Section
 from services.inventory.redis_stock.seat_map import require_not_revoked, seat_statuses
 from services.inventory.state import State
-from shared.contracts.catalogue import EventDetails, EventPage, SeatPage, SectionList
+from shared.contracts.catalogue import (
+    BrandDetails,
+    EventCard,
+    EventDetails,
+    EventLimits,
+    EventPage,
+    ListedEvents,
+    SeatPage,
+    SectionList,
+    ShownPicture,
+)
+from shared.contracts.event_parts.brand import Brand
 from shared.contracts.event_parts.hall_geometry import HallGeometry
-from shared.contracts.fields import EVENT_ID_PATTERN, SECTION_ID_PATTERN
+from shared.contracts.fields import EVENT_ID_PATTERN, SECTION_ID_PATTERN, EventId
 from shared.contracts.frames import StockFrame
 from shared.errors.problems import NotFound
 from shared.postgres.pages import PageRequest
+from shared.routes import SECTION_ID
 from shared.rules.seat_codes import encode_state
 from shared.web.answers import JSON, NO_STORE, Answer, Document, Documents, compressed, fields_of, json_answer
 from shared.web.fast_routes import FastRoute
 from shared.web.pages.built_files import IMMUTABLE
-from shared.web.request import Field, Request
+from shared.web.request import Field as HeaderField
+from shared.web.request import Request
 
 JSON_TYPE, REVALIDATED = "application/json", "public, no-cache"
 NOSNIFF = {"x-content-type-options": "nosniff"}
@@ -45,6 +49,164 @@ INERT = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
     "cross-origin-resource-policy": "cross-origin",
 }
+SECTIONS_MAX = 50
+URLS = {"help_url", "terms_url", "imprint_url", "privacy_url"}
+PAGE_SIZE = Annotated[int, Field(ge=1, le=500)]
+
+
+class SeatsQuery(BaseModel):
+    """Which seats of a section."""
+
+    page: int = Field(1, ge=1, le=10_000)
+    page_size: PAGE_SIZE = 50
+
+
+class EventsQuery(BaseModel):
+    """Which events: those that follow on this one."""
+
+    after: EventId | None = None
+    page_size: PAGE_SIZE = 50
+
+
+class VersionQuery(BaseModel):
+    """The version that the address names."""
+
+    v: str | None = Field(None, max_length=64)
+
+
+class MapQuery(BaseModel):
+    """The version of the map that the address names."""
+
+    v: str | None = Field(None, max_length=64, description="`map_hash` of the event: cached for a year.")
+
+
+class SectionsQuery(BaseModel):
+    """The sections that are wanted."""
+
+    sections: str | None = Field(
+        None, pattern=rf"^{SECTION_ID}(,{SECTION_ID}){{0,{SECTIONS_MAX - 1}}}$", max_length=33 * SECTIONS_MAX,
+        description=f"Only these sections: at most {SECTIONS_MAX}, separated by commas.",
+    )  # fmt: skip
+
+
+# -- the answers -------------------------------------------------------------------------------------------------------
+
+LISTED_MAX = 50
+
+
+def _listed(layouts: Iterable[Layout], after: str | None) -> list[Layout]:
+    """Events by their start, without rehearsals, after this one."""
+    on_sale = (layout for layout in layouts if not layout.rehearsal)
+    ordered = sorted(on_sale, key=lambda layout: (layout.starts_at, layout.event_id))
+    if after is None:
+        return ordered
+    ids = [layout.event_id for layout in ordered]
+    return ordered[ids.index(after) + 1 :] if after in ids else []
+
+
+def event_list(layouts: Iterable[Layout], after: str | None) -> ListedEvents:
+    found = _listed(layouts, after)
+    cards = [EventCard.model_validate(_card(layout)) for layout in found[:LISTED_MAX]]
+    return ListedEvents(events=cards, more=len(found) > LISTED_MAX)
+
+
+def event_page(layouts: Iterable[Layout], page: PageRequest[str]) -> EventPage:
+    """Rehearsals are not listed."""
+    ordered = _listed(layouts, page.cursor)
+    shown, following = page.cut(ordered, lambda layout: layout.event_id)
+    return EventPage(events=[EventCard.model_validate(_card(layout)) for layout in shown], next=following)
+
+
+def _card(layout: Layout) -> dict[str, Any]:
+    brand = layout.brand
+    return {
+        "event_id": layout.event_id,
+        "name": layout.name,
+        "venue": layout.venue,
+        "starts_at": layout.starts_at,
+        "ends_at": layout.ends_at,
+        "timezone": layout.timezone,
+        "currency": layout.currency,
+        "price_from_minor": min(section.price_from_minor for section in layout.sections.values()),
+        "picture": brand.picture and _picture(layout, brand.picture.file, brand.picture.alt) if brand else None,
+    }
+
+
+def event_details(layout: Layout) -> EventDetails:
+    limits = {name: getattr(layout, name) for name in EventLimits.model_fields}
+    sections = [_section(section, layout.currency) for section in layout.sections.values()]
+    facts = {**_card(layout), "limits": limits, "sections": sections, "map_hash": layout.map_hash}
+    return EventDetails.model_validate({**facts, "brand": layout.brand and _brand(layout, layout.brand)})
+
+
+def _picture(layout: Layout, name: str, alt: str) -> ShownPicture | None:
+    """None while this process has not read it."""
+    stored = layout.pictures.get(name)
+    if stored is None:
+        return None
+    url = f"/events/{layout.event_id}/pictures/{stored.file}"
+    return ShownPicture(url=url, width=stored.width, height=stored.height, alt=alt)
+
+
+def _brand(layout: Layout, brand: Brand) -> BrandDetails:
+    accent, accent_dark = brand.own_accents or (None, None)
+    digest = brand.style_hash()
+    return BrandDetails(
+        **brand.model_dump(include={"name", "background", "background_dark", *URLS}),
+        logo=_picture(layout, brand.logo, brand.name or "") if brand.logo else None,
+        accent=accent, accent_dark=accent_dark,
+        stylesheet=f"/e/{layout.event_id}/brand.css?v={digest}" if digest else None,
+    )  # fmt: skip
+
+
+def _section(section: Section, currency: str) -> dict[str, Any]:
+    is_seated = section.kind == "seated"
+    return {
+        "section_id": section.section_id, "name": section.name, "kind": section.kind, "type": section.type,
+        "capacity": section.capacity, "price_minor": section.price_from_minor,
+        "regular_price_minor": section.price_minor, "currency": currency,
+        "price_levels": [
+            {"name": tier.name, "rows": [tier.first, tier.last], "price_minor": tier.price_minor}
+            for tier in section.price_tiers
+        ],
+        "rows": section.rows if is_seated else None, "seats_per_row": section.seats_per_row if is_seated else None,
+    }  # fmt: skip
+
+
+def section_list(layout: Layout, frame: StockFrame) -> dict[str, Any]:
+    """A `SectionList`."""
+    counts = {section.section_id: section for section in frame.sections}
+    return {"sections": [
+        {
+            "section_id": s.section_id, "name": s.name, "kind": s.kind, "type": s.type, "total_seats": s.capacity,
+            "available_seats": counts[s.section_id].available, "held_seats": counts[s.section_id].held,
+            "price_minor": s.price_from_minor, "currency": layout.currency,
+        }
+        for s in layout.sections.values() if s.section_id in counts
+    ]}  # fmt: skip
+
+
+def seat_page(
+    section: Section, positions: Sequence[int], statuses: Mapping[int, str], *, page: int, page_size: int
+) -> dict[str, Any]:
+    """A `SeatPage`."""
+    return {
+        "section_id": section.section_id, "total_seats": section.capacity if section.kind == "seated" else 0,
+        "page": page, "page_size": page_size,
+        "seats": [_seat(section, position, statuses.get(position, "blocked")) for position in positions],
+    }  # fmt: skip
+
+
+def _seat(section: Section, position: int, status: str) -> dict[str, Any]:
+    row, label = section.labels_of(position)
+    return {
+        "seat_id": section.seat_id(position), "row": row, "label": label,
+        "number": position % (section.seats_per_row + 1) + 1, "status": status,
+        "price_minor": section.price_of(position),
+    }  # fmt: skip
+
+
+# -- the requests ------------------------------------------------------------------------------------------------------
 
 
 def _layout(request: Request) -> tuple[State, Layout]:
@@ -139,7 +301,7 @@ async def get_map_state(request: Request) -> Answer:
     names = [layout.section(name, "seated").section_id for name in sections.split(",")] if sections else layout.seated
     await require_not_revoked(state.autocommit_db, state.redis_stock, layout.event_id, admission.jti)
     seats = await state.seat_states.read(layout)
-    kept: tuple[Field, ...] = (NO_STORE,)
+    kept: tuple[HeaderField, ...] = (NO_STORE,)
     if seats.version:
         etag = b'"%d.%d"' % (seats.epoch, seats.version)
         kept = ((b"cache-control", b"private, max-age=1"), (b"etag", etag))

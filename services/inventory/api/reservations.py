@@ -8,32 +8,26 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from inspect import getdoc
-from typing import Any
+from typing import Any, Self
 
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.types import Scope
 
 from services.inventory.api.auth import require_current_epoch, require_owner
-from services.inventory.api.schemas import (
-    BestAvailable,
-    KeepBody,
-    ReservationView,
-    ReserveBody,
-    reservation_body,
-    row_body,
-)
-from services.inventory.catalogue.layout import Layout
+from services.inventory.catalogue.layout import Layout, Selection, content_hash
 from services.inventory.reservations.repository import ReservationRow
 from services.inventory.reservations.reserve import ReservationRequest, Reserved, ReserveResult
-from services.inventory.reservations.selection import Selection, content_hash
 from services.inventory.state import State
-from shared.contracts.fields import EVENT_ID_PATTERN
+from shared.contracts.event_file import PRICE_MINOR_MAX
+from shared.contracts.fields import EVENT_ID_PATTERN, Body, Email, SeatId, SectionId
+from shared.contracts.frames import ReservationState
 from shared.errors.problems import (
     IdempotencyKeyMalformed,
     LimitExceeded,
     SoldOut,
     TooManyRequests,
 )
-from shared.runtime.clock import now_ms
+from shared.runtime.clock import now_ms, rfc3339
 from shared.security.limits import client_address
 from shared.security.tokens import Pass
 from shared.web.answers import NO_STORE, Answer, json_answer
@@ -41,6 +35,130 @@ from shared.web.fast_routes import FastRoute
 from shared.web.request import Request
 
 IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9._:-]{1,200}")
+TICKETS_MAX = 100
+
+
+class GaTickets(Body):
+    """Tickets of one GA section."""
+
+    section_id: SectionId
+    quantity: int = Field(ge=1, le=TICKETS_MAX)
+
+
+class BestAvailable(Body):
+    """The best places next to each other, in one section or anywhere, at most at this price each."""
+
+    quantity: int = Field(ge=1, le=TICKETS_MAX)
+    section_id: SectionId | None = None
+    max_price_minor: int | None = Field(None, ge=0, le=PRICE_MINOR_MAX)
+    split: bool = Field(False, description="Split into groups if there are not enough adjacent seats.")
+
+
+class ReserveBody(Body):
+    """Seats, GA tickets or both, or else the best available places. `ga_section` and `ga_quantity` are short for one
+    entry of `ga`.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"seats": ["A-1-1", "A-1-2"], "ga": [{"section_id": "GA1", "quantity": 2}]}]}
+    )
+
+    seats: list[SeatId] = Field(default_factory=list, max_length=TICKETS_MAX)
+    ga: list[GaTickets] = Field(default_factory=list, max_length=20)
+    ga_section: SectionId | None = None
+    ga_quantity: int | None = Field(None, ge=0, le=TICKETS_MAX)
+    best_available: BestAvailable | None = None
+    email: Email | None = None
+    reminders: bool = Field(
+        False, description="Consent to reminder mail before the hold ends and after it has expired."
+    )
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.ga_section is None) != (not self.ga_quantity):
+            raise ValueError("ga_section and ga_quantity go together")
+        named = self.seats or self.ga or self.ga_section
+        if not named and self.best_available is None:
+            raise ValueError("name seats, GA tickets, or best_available")
+        if named and self.best_available is not None:
+            raise ValueError("best_available cannot be combined with seats or ga")
+        if self.reminders and self.email is None:
+            raise ValueError("reminders need an email")
+        if len(set(self.seats)) != len(self.seats):
+            raise ValueError("each seat may be named once")
+        return self
+
+    def tickets(self) -> dict[str, int]:
+        """GA tickets by section, from `ga` and from the short form."""
+        tickets: dict[str, int] = {self.ga_section: self.ga_quantity or 0} if self.ga_section else {}
+        for part in self.ga:
+            tickets[part.section_id] = tickets.get(part.section_id, 0) + part.quantity
+        return tickets
+
+
+class KeepBody(Body):
+    """The places of a reservation to keep; all others are released."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"seats": ["A-1-1"], "ga": [{"section_id": "GA1", "quantity": 1}]}]}
+    )
+
+    seats: list[SeatId] = Field(default_factory=list, max_length=TICKETS_MAX)
+    ga: list[GaTickets] = Field(default_factory=list, max_length=20)
+
+    @model_validator(mode="after")
+    def _something_once(self) -> Self:
+        if not self.seats and not self.ga:
+            raise ValueError("name the places to keep; use DELETE to release all of them")
+        if len(set(self.seats)) != len(self.seats) or len({part.section_id for part in self.ga}) != len(self.ga):
+            raise ValueError("each seat and each section may be named once")
+        return self
+
+
+class ReservationView(BaseModel):
+    """A reservation. `ga_section` and `ga_quantity` repeat the first entry of `ga`."""
+
+    reservation_id: str
+    reserved_until: str
+    seats: list[str]
+    ga_section: str | None
+    ga_quantity: int
+    ga: list[GaTickets]
+    total_amount_minor_units: int
+    currency: str
+    status: ReservationState
+
+
+def reservation_body(
+    reservation_id: str,
+    *,
+    status: ReservationState,
+    reserved_until_ms: int,
+    currency: str,
+    selection: Selection,
+    total_minor: int,
+) -> dict[str, Any]:
+    """A `ReservationView` as a dict: the fast route writes it without a model."""
+    shown = selection.shown()
+    ga = shown["ga"]
+    return {
+        "reservation_id": reservation_id,
+        "reserved_until": rfc3339(reserved_until_ms),
+        "seats": shown["seats"],
+        "ga_section": ga[0]["section_id"] if ga else None,
+        "ga_quantity": ga[0]["quantity"] if ga else 0,
+        "ga": ga,
+        "total_amount_minor_units": total_minor,
+        "currency": currency,
+        "status": status,
+    }
+
+
+def row_body(row: ReservationRow) -> dict[str, Any]:
+    return reservation_body(
+        row.reservation_id, status=row.status, reserved_until_ms=row.reserved_until_ms, currency=row.currency,
+        selection=row.selection, total_minor=row.total_minor,
+    )  # fmt: skip
 
 
 async def reserve(request: Request) -> Answer:
@@ -61,7 +179,7 @@ async def _reserve(state: State, request: ReservationRequest, scope: Scope) -> R
         raise TooManyRequests(detail, retry_after_s=math.ceil(wait_s))
     address = client_address(scope, state.settings.trusted_proxies)
     with state.address_holds.counted(address, request.reservation_id, lasts_s=request.layout.hold_ttl_s) as counted:
-        made = await state.batcher_of(request.layout.event_id).reserve(request)
+        made = await state.batchers[request.layout.event_id].reserve(request)
         is_live = made.is_live if isinstance(made, ReservationRow) else True
         if is_live and made.reservation_id == request.reservation_id:  # else an earlier hold of this fan
             counted.is_held = True

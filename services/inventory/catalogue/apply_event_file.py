@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import RowMapping, delete, insert, select, update
+from sqlalchemy import RowMapping, delete, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
+from services.inventory.catalogue.layout import SeatPosition
 from services.inventory.catalogue.pictures import keep_only
-from services.inventory.catalogue.resize import resize
 from services.inventory.problems import StockConflict
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.push import push_stock
 from services.inventory.redis_stock.rebuild import EXCLUSIVE_LOCK, RedisStockMonitor
-from services.inventory.reservations.selection import SeatPosition
 from services.inventory.stock.allotments import upsert
 from services.inventory.stock.blocking import conflict
 from services.inventory.stock.change import DirtySet, StockChange
+from services.inventory.stock.snapshot import count_sections
 from shared.concurrency.background import wake
 from shared.contracts.admin.inventory import EventApplied
-from shared.contracts.event_file import EventFile, GaSection, SeatedSection
+from shared.contracts.event_file import SEATS_PER_EVENT_MAX, EventFile, GaSection, SeatedSection
 from shared.contracts.event_parts.seat_labels import SeatLabels, stored_labels
 from shared.postgres.engine import statement, transaction
 from shared.runtime.logging import get_logger
@@ -257,3 +257,36 @@ class EventFiles:
             event_id=file.event_id, changed=applied.changed, sections=len(file.sections), capacity=capacity,
             dry_run=dry_run,
         )  # fmt: skip
+
+
+RESIZE = statement(__package__, "resize_section")
+TOTAL_CAPACITY = text("SELECT sum(capacity) FROM inventory.section WHERE event_id = :event_id")
+
+
+async def resize(change: StockChange, section_id: str, capacity: int) -> None:
+    """Added and removed places are available ones. Raises `UnknownSection` (also for a seated one), or `StockConflict`
+    with what is held, sold and blocked.
+    """
+    await change.lock([section_id])
+    if change.section(section_id, "ga").capacity == capacity:
+        return
+    values = {"event_id": change.event_id, "section_id": section_id, "capacity": capacity}
+    if not (await change.connection.execute(RESIZE, values)).rowcount:
+        raise await _capacity_conflict(change, section_id, capacity)
+    places = (await change.connection.execute(TOTAL_CAPACITY, {"event_id": change.event_id})).scalar_one()
+    if places > SEATS_PER_EVENT_MAX:
+        raise StockConflict(
+            f"An event has at most {SEATS_PER_EVENT_MAX} places; with this change it would have {places}."
+        )
+    change.dirty.ga.add(section_id)
+
+
+async def _capacity_conflict(change: StockChange, section_id: str, capacity: int) -> StockConflict:
+    row = (await count_sections(change.connection, change.event_id))[section_id]
+    taken = {"held": int(row["held"]), "sold": int(row["sold"]), "blocked": row["blocked"]}
+    counts = ", ".join(f"{n} {name}" for name, n in taken.items())
+    least = row["capacity"] - row["available"]
+    detail = (
+        f"{capacity} places are too few for {section_id}: {counts}; at least {least} are needed. Nothing was changed."
+    )
+    return StockConflict(detail, section_id=section_id, capacity_min=least, **taken)

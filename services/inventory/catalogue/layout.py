@@ -1,27 +1,146 @@
-"""An event's layout: sections, prices, sales rules, and the position of each seat in its section's map.
+"""An event's layout: sections, prices, sales rules, and the position of each seat in its section's map; and a selection
+of its places at these prices.
 
 A section's map is a string of rows, each seat one character, the rows joined by `ROW_END`; a position is an offset in
-it.
+it. A selection has a text form for Redis: `A:0,5;GA1*3` is seats 0 and 5 of A and three tickets of GA1.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.inventory import tables
+from services.inventory.catalogue.pictures import FACTS, facts
 from services.inventory.problems import NoMap, UnknownSeat, UnknownSection
-from services.inventory.reservations.selection import GaLine, SeatLine, Selection, StockSelection
 from shared.contracts.event_parts.brand import Brand
 from shared.contracts.event_parts.hall_geometry import hall_geometry
 from shared.contracts.event_parts.hall_map import MAP_SEATS_MAX, HallMap, digest
 from shared.contracts.event_parts.picture_files import PictureFile
 from shared.contracts.event_parts.seat_labels import SeatLabels, stored_labels
+from shared.errors.problems import Unavailable, UnknownEvent
 from shared.rules.hall_layout import Block
 from shared.rules.rollout import within
 
 ROW_END = "|"
 TYPE_NAMES = {"seated": "Reserved seating", "ga": "General Admission"}
+SeatPosition = tuple[str, int]  # section_id, position
+
+# -- a selection -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StockSelection:
+    """Places without prices: seats in the order of their key, and GA places by section."""
+
+    seats: tuple[SeatPosition, ...] = ()
+    ga: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, selection: str) -> "StockSelection":
+        """From the text form."""
+        seats: list[SeatPosition] = []
+        ga = Counter[str]()
+        for part in selection.split(";"):
+            section_id, is_seats, positions = part.partition(":")
+            if is_seats:
+                seats += [(section_id, int(position)) for position in positions.split(",")]
+            else:
+                section_id, _, quantity = part.partition("*")
+                ga[section_id] += int(quantity)
+        return cls(tuple(sorted(seats)), dict(ga))
+
+    def text(self) -> str:
+        """The text form."""
+        by_section: dict[str, list[str]] = {}
+        for section_id, position in self.seats:
+            by_section.setdefault(section_id, []).append(str(position))
+        parts = [f"{section_id}:{','.join(positions)}" for section_id, positions in by_section.items()]
+        return ";".join([*parts, *(f"{section_id}*{quantity}" for section_id, quantity in self.ga.items())])
+
+    @property
+    def quantity(self) -> int:
+        return len(self.seats) + sum(self.ga.values())
+
+    def counts(self) -> dict[str, int]:
+        """Places by section."""
+        counts = Counter(self.ga)
+        counts.update(section_id for section_id, _ in self.seats)
+        return dict(counts)
+
+
+class SeatLine(NamedTuple):
+    """A seat and its price."""
+
+    section_id: str
+    position: int
+    seat_id: str
+    unit_price_minor: int
+
+
+class GaLine(NamedTuple):
+    """GA tickets of one section, and the price of each."""
+
+    section_id: str
+    quantity: int
+    unit_price_minor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Seats and GA tickets with their prices, each in the order of their key; at most one line per GA section."""
+
+    seats: tuple[SeatLine, ...] = ()
+    ga: tuple[GaLine, ...] = ()
+
+    @property
+    def quantity(self) -> int:
+        return len(self.seats) + sum(line.quantity for line in self.ga)
+
+    @property
+    def total_minor(self) -> int:
+        seats = sum(line.unit_price_minor for line in self.seats)
+        return seats + sum(line.quantity * line.unit_price_minor for line in self.ga)
+
+    @property
+    def stock(self) -> StockSelection:
+        """The same without prices."""
+        seats = tuple((line.section_id, line.position) for line in self.seats)
+        return StockSelection(seats, {line.section_id: line.quantity for line in self.ga})
+
+    def text(self) -> str:
+        """The text form."""
+        return self.stock.text()
+
+    def shown(self) -> dict[str, Any]:
+        """As events and answers show it: the ids of its seats, and GA tickets by section."""
+        ga = [{"section_id": line.section_id, "quantity": line.quantity} for line in self.ga]
+        return {"seats": [line.seat_id for line in self.seats], "ga": ga}
+
+    def columns(self) -> dict[str, list[Any]]:
+        """As parallel arrays for a statement."""
+        ga_section_ids, quantities = [line.section_id for line in self.ga], [line.quantity for line in self.ga]
+        return {**seat_columns(self.seats), "ga_section_ids": ga_section_ids, "quantities": quantities}
+
+
+def seat_columns(seats: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
+    """Seats as parallel arrays for a statement: `section_ids` and `positions`."""
+    pairs = [(seat[0], seat[1]) for seat in seats]
+    return {"section_ids": [section_id for section_id, _ in pairs], "positions": [position for _, position in pairs]}
+
+
+def content_hash(*parts: str) -> str:
+    """A hash of texts, 96 bits as hex."""
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()
+
+
+# -- a layout ----------------------------------------------------------------------------------------------------------
 
 
 class PriceTier(NamedTuple):
@@ -266,3 +385,65 @@ def _by_price(sections: Iterable[Section]) -> list[PriceBlock]:
 def _price_tier(level: dict[str, Any]) -> PriceTier:
     first, last = level["rows"]
     return PriceTier(level["name"], first, last, level["price_minor"] + level["fee_minor"])
+
+
+# -- the layouts of all events -----------------------------------------------------------------------------------------
+
+
+class EventCache:
+    """Every event's layout in this process.
+
+    Holds need prices and limits at once, so they never wait for PostgreSQL: `refresh` is called several times a second
+    and reads again only the events whose version or Redis epoch changed.
+    """
+
+    def __init__(self, db: AsyncEngine) -> None:
+        self._db = db
+        self._layouts: dict[str, Layout] = {}
+        self._loaded = False
+
+    def layout(self, event_id: str) -> Layout:
+        """Raises `UnknownEvent`, or `Unavailable` while nothing has been read yet."""
+        layout = self._layouts.get(event_id)
+        if layout is None:
+            raise UnknownEvent() if self._loaded else Unavailable()
+        return layout
+
+    def limits_customers(self, event_id: str) -> bool:
+        """Whether the event has a limit that counts a customer's tickets or orders over all their holders, as far as is
+        known here.
+        """
+        e = self._layouts.get(event_id)
+        return e is None or any((e.tickets_per_customer, e.open_orders_per_customer, e.tour_tickets_per_customer))
+
+    def layouts(self) -> list[Layout]:
+        return list(self._layouts.values())
+
+    async def check(self) -> None:
+        if not self._loaded:
+            raise Unavailable("The events have not been read yet. Try again shortly.")
+
+    async def refresh(self) -> None:
+        """Reads the events whose version or Redis epoch changed."""
+        known = select(tables.event.c.event_id, tables.event.c.version, tables.event.c.redis_epoch)
+        async with self._db.connect() as connection:
+            current = {row.event_id: (row.version, row.redis_epoch) for row in await connection.execute(known)}
+            cached = {layout.event_id: (layout.version, layout.redis_epoch) for layout in self._layouts.values()}
+            changed = [event_id for event_id, at in current.items() if at != cached.get(event_id)]
+            if changed:
+                of_changed = tables.event.c.event_id.in_(changed)
+                events = (await connection.execute(select(tables.event).where(of_changed))).mappings().all()
+                query = select(tables.section).where(tables.section.c.event_id.in_(changed))
+                rows = (await connection.execute(query.order_by(tables.section.c.ordinal))).mappings().all()
+                named = select(tables.picture.c.event_id, tables.picture.c.name, *(tables.picture.c[f] for f in FACTS))
+                pictures = (
+                    (await connection.execute(named.where(tables.picture.c.event_id.in_(changed)))).mappings().all()
+                )
+                for event in events:
+                    event_id = event["event_id"]
+                    own = [row for row in rows if row["event_id"] == event_id]
+                    shown = {row["name"]: facts(row) for row in pictures if row["event_id"] == event_id}
+                    self._layouts[event_id] = Layout.from_rows(dict(event), map(dict, own), shown)
+        for removed in self._layouts.keys() - current.keys():
+            del self._layouts[removed]
+        self._loaded = True

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from services.inventory.catalogue.layout import SeatPosition, seat_columns
 from services.inventory.reconcile.drift import Drift, Kind
-from services.inventory.reservations.selection import SeatPosition, seat_columns
 from services.inventory.stock.snapshot import StockSnapshot
 from shared.postgres.engine import statement
 

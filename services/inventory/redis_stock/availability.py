@@ -15,8 +15,7 @@ from cachetools import TTLCache
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.catalogue.event_cache import EventCache
-from services.inventory.catalogue.layout import Layout
+from services.inventory.catalogue.layout import EventCache, Layout
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.client import EVENTS_PER_ROUND_TRIP, RedisStock
 from services.inventory.redis_stock.seat_states import SeatStates

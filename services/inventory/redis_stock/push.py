@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from services.inventory.catalogue.layout import SeatPosition, StockSelection
 from services.inventory.metrics import DRIFT
 from services.inventory.redis_stock.client import Change, RedisStock
 from services.inventory.reservations.repository import read_seat_statuses
-from services.inventory.reservations.selection import SeatPosition, StockSelection
 from services.inventory.stock.change import DirtySet
 from services.inventory.stock.snapshot import MARKS
 from shared.concurrency.coalescing import chunks

@@ -16,8 +16,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.catalogue.event_cache import EventCache
-from services.inventory.catalogue.layout import Layout
+from services.inventory.catalogue.layout import EventCache, Layout
 from services.inventory.metrics import REBUILD_SECONDS, REBUILDS, REDIS_STOCK_READY
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.client import (

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from services.inventory.catalogue.layout import Selection
 from services.inventory.problems import AlreadyBought, NotHeld
 from services.inventory.redis_stock.client import RedisStock, as_in_db
 from services.inventory.reservations.repository import (
@@ -19,7 +20,6 @@ from services.inventory.reservations.repository import (
     emit,
     lock_reservations,
 )
-from services.inventory.reservations.selection import Selection
 from shared.errors.problems import HoldExpired, PaymentInProgress
 from shared.postgres.engine import retry_deadlocks, statement
 

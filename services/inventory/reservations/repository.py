@@ -19,13 +19,13 @@ import orjson
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.inventory.catalogue.layout import Variant
-from services.inventory.reservations.selection import (
+from services.inventory.catalogue.layout import (
     GaLine,
     SeatLine,
     SeatPosition,
     Selection,
     StockSelection,
+    Variant,
     seat_columns,
 )
 from shared.concurrency.background import wake

@@ -12,12 +12,13 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from cachetools import TTLCache
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.catalogue.layout import Layout
+from services.inventory.catalogue.layout import Layout, SeatPosition, Selection, StockSelection
 from services.inventory.metrics import DRIFT, HOLD_OUTCOMES
 from services.inventory.problems import NoAdjacentSeats, SeatsTaken
 from services.inventory.redis_stock.client import (
@@ -38,7 +39,6 @@ from services.inventory.reservations.repository import (
     read_reservations,
     write_holds,
 )
-from services.inventory.reservations.selection import SeatPosition, Selection, StockSelection
 from services.inventory.stock.change import DirtySet
 from shared.concurrency.coalescing import GroupCommit
 from shared.errors.problems import (
@@ -166,8 +166,7 @@ class ReservationBatcher:
         await asyncio.gather(*self._confirming)
 
     async def _run(self, requests: list[ReservationRequest]) -> Sequence[ReserveResult | BaseException]:
-        batch = [_Attempt(request) for request in requests]
-        unknown = Unavailable()
+        batch, unknown = [_Attempt(request) for request in requests], None
         try:
             await self._hold(batch)
             await self._hold_after_due(batch)
@@ -175,8 +174,9 @@ class ReservationBatcher:
             await self._write([attempt for attempt in batch if attempt.answer is None])
             assert all(attempt.answer is not None for attempt in batch)
         except (Unavailable, *REDIS_AWAY, *DB_AWAY, DBAPIError) as away:
+            unknown = Unavailable()
             unknown.__cause__ = away
-        return [unknown if attempt.answer is None else attempt.answer for attempt in batch]
+        return [attempt.answer or unknown or Unavailable() for attempt in batch]
 
     async def _hold(self, attempts: Sequence[_Attempt]) -> None:
         replies = await self._redis_stock.hold(self._event_id, [_hold_arguments(a.request) for a in attempts])
@@ -296,6 +296,21 @@ class ReservationBatcher:
             return SeatsTaken(seats=_seat_ids(hold.selection, taken))
         return _sold_out(request, {line.section_id: left.get(line.section_id, 0) for line in hold.selection.ga
                                    if left.get(line.section_id, 0) < line.quantity})  # fmt: skip
+
+
+class Batchers(dict[str, ReservationBatcher]):
+    """One batcher per event, made when it is needed, so that no event waits for the batches of another."""
+
+    def __init__(self, db: AsyncEngine, redis_stock: RedisStock, sizer: BatchSizer, *, waiting_max: int) -> None:
+        super().__init__()
+        self._db, self._redis_stock, self._sizer, self._waiting_max = db, redis_stock, sizer, waiting_max
+
+    def __missing__(self, event_id: str) -> ReservationBatcher:
+        batcher = self[event_id] = ReservationBatcher(
+            self._db, self._redis_stock, event_id, batch_max=partial(self._sizer.next_max, event_id),
+            waiting_max=self._waiting_max,
+        )  # fmt: skip
+        return batcher
 
 
 def _seat_ids(selection: Selection, places: Collection[SeatPosition]) -> list[str]:

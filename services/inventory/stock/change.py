@@ -13,9 +13,8 @@ from sqlalchemy import RowMapping, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
-from services.inventory.catalogue.layout import Section
+from services.inventory.catalogue.layout import SeatPosition, Section, StockSelection
 from services.inventory.problems import StockConflict, UnknownSection
-from services.inventory.reservations.selection import SeatPosition, StockSelection
 from shared.audit_log import Actor, of_event
 from shared.concurrency.background import wake
 from shared.contracts.event_parts.allotments import Places

@@ -5,7 +5,7 @@ from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.catalogue.event_cache import EventCache
+from services.inventory.catalogue.layout import EventCache
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.push import push_stock
 from services.inventory.stock.change import StockChange, stock_change

@@ -16,10 +16,9 @@ from typing import Any
 from sqlalchemy import Row, RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from services.inventory.catalogue.layout import ROW_END
+from services.inventory.catalogue.layout import ROW_END, SeatPosition, StockSelection
 from services.inventory.reconcile.owners import Dispute, disputes
 from services.inventory.reservations.repository import LiveHold
-from services.inventory.reservations.selection import SeatPosition, StockSelection
 from services.inventory.stock.holders import EACH_HOLDER, Holders
 from services.inventory.stock.key_ranges import KeyRange, key_ranges, section_groups
 from shared.concurrency.coalescing import chunks

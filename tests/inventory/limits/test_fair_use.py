@@ -2,15 +2,14 @@
 
 import asyncio
 import time
-from types import SimpleNamespace
 
 import pytest
 
-from services.inventory.api import address_limits
-from services.inventory.api.address_limits import AddressHolds
 from services.inventory.settings import Settings
 from shared.contracts.inventory import MinPassEpoch
 from shared.errors.problems import TooManyRequests
+from shared.security import limits
+from shared.security.limits import AddressHolds
 from tests.inventory.actions import end_sessions
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
 from tests.support.running.suite import bearer, problem
@@ -59,7 +58,7 @@ async def test_a_hold_counts_for_its_address_as_long_as_it_lasts(
     inventory.state.address_holds = AddressHolds(most=2, keys_max=100)
     held = [(await hold_from(inventory, "198.51.100.1", f"fan-{n}"))[1] for n in range(2)]
     now_s = [time.monotonic()]
-    monkeypatch.setattr(address_limits, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(limits, "monotonic", lambda: now_s[0])
     now_s[0] += 290
     assert (await inventory.fan_request("POST", held[0], "fan-0", more="/extend")).status_code == 200
     assert (await inventory.step("begin-payment", held[1], "order-1"))["outcome"] == "done"
@@ -169,7 +168,7 @@ async def test_a_pass_that_has_ended_opens_no_door(inventory: Inventory, method:
 
 def test_holds_of_an_address_that_are_over_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [0.0]
-    monkeypatch.setattr(address_limits, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(limits, "monotonic", lambda: now_s[0])
     holds = AddressHolds(most=200, keys_max=10)
     for now_s[0] in range(150):
         with holds.counted("192.0.2.1", f"hold-{now_s[0]}", lasts_s=5) as counted:

@@ -8,8 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from services.inventory.catalogue.apply_event_file import apply_event_file
-from services.inventory.catalogue.event_cache import EventCache
-from services.inventory.catalogue.layout import Layout
+from services.inventory.catalogue.layout import EventCache, Layout
 from services.inventory.redis_stock.rebuild import EXCLUSIVE_LOCK, RAISE_EPOCH
 from services.inventory.reservations import repository
 from services.inventory.reservations.expiry import INSERT_TOMBSTONES

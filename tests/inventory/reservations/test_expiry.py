@@ -5,8 +5,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from services.inventory.api.reservations import build_request
-from services.inventory.api.schemas import ReserveBody
+from services.inventory.api.reservations import ReserveBody, build_request
 from services.inventory.reconcile import invariants
 from services.inventory.redis_keys import EPOCH, Keys
 from services.inventory.redis_stock.client import HoldGranted
