@@ -8,7 +8,7 @@ import orjson
 from services.inventory.api.catalogue import seat_page
 from services.inventory.catalogue.layout import Section
 from shared.contracts.catalogue import SeatPage
-from shared.contracts.event_parts.hall_geometry import hall_geometry
+from shared.contracts.event_parts.hall_map import hall_geometry
 from shared.contracts.event_parts.seat_labels import stored_labels
 from shared.rules import seat_codes
 from shared.rules.hall_layout import Block

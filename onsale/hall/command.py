@@ -45,7 +45,7 @@ def show(
     Example: onsale map show event.yaml
     """
     from onsale.hall.picture import draw
-    from shared.contracts.event_parts.hall_geometry import hall_geometry
+    from shared.contracts.event_parts.hall_map import hall_geometry
 
     event = event_text.event_of(file, _read(file))
     geometry = hall_geometry(event.blocks, event.map)

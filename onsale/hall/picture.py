@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from html import escape
 
-from shared.contracts.event_parts.hall_geometry import HallGeometry, SectionRows, SectionShape
+from shared.contracts.event_parts.hall_map import HallGeometry, SectionRows, SectionShape
 from shared.rules.hall_layout import Rows, row_of_seats
 
 STYLE = (

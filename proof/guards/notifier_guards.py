@@ -53,12 +53,12 @@ GUARDS = (
     ),
     Guard(
         "A process holds a limited number of streams",
-        f"{NOTIFIER}/streams/limits.py", "if self._open >= settings.streams_max:", "if False:",
+        f"{NOTIFIER}/streams/open_stream.py", "if self._open >= settings.streams_max:", "if False:",
         "test_a_full_process_rejects_new_streams_with_a_retry_delay",
     ),
     Guard(
         "A fan holds a limited number of streams",
-        f"{NOTIFIER}/streams/limits.py", "if self._by_identity[identity] >= self._per_identity:", "if False:",
+        f"{NOTIFIER}/streams/open_stream.py", "if self._by_identity[identity] >= self._per_identity:", "if False:",
         "test_the_streams_of_one_fan_are_limited",
     ),
     Guard(
@@ -73,7 +73,7 @@ GUARDS = (
     ),
     Guard(
         "A released pass ends its streams",
-        f"{NOTIFIER}/streams/pass_streams.py", "            if is_revoked or feed.epoch > admission.epoch:", "            if feed.epoch > admission.epoch:",
+        f"{NOTIFIER}/streams/open_stream.py", "            if is_revoked or feed.epoch > admission.epoch:", "            if feed.epoch > admission.epoch:",
         "test_releasing_a_pass_ends_its_streams_and_no_others",
     ),
     Guard(
@@ -93,7 +93,7 @@ GUARDS = (
     ),
     Guard(
         "An id is good for the filter it was made for",
-        f"{NOTIFIER}/feeds/frame_ids.py", "        if filter_hash != _filter_hash(section_filter):", "        if False:",
+        f"{NOTIFIER}/feeds/feed.py", "        if filter_hash != _filter_hash(section_filter):", "        if False:",
         "test_a_frame_id_can_be_parsed_only_with_the_filter_it_was_made_for",
     ),
     Guard(
@@ -108,7 +108,7 @@ GUARDS = (
     ),
     Guard(
         "A reader that never reads is disconnected",
-        f"{NOTIFIER}/topics/heartbeat_timer.py", "if since_s is not None and now_s - since_s > hub.tuning.slow_reader_max_s:", "if False:",
+        f"{NOTIFIER}/topics/hub.py", "if since_s is not None and now_s - since_s > hub.tuning.slow_reader_max_s:", "if False:",
         "test_a_slow_reader_is_counted_as_paused_skipped_and_ended",
     ),
     Guard(
@@ -118,7 +118,7 @@ GUARDS = (
     ),
     Guard(
         "A silent stream shows that it lives",
-        f"{NOTIFIER}/topics/heartbeat_timer.py", "                hub.write(connection, HEARTBEAT)", "                pass",
+        f"{NOTIFIER}/topics/hub.py", "                hub.write(connection, HEARTBEAT)", "                pass",
         "test_a_silent_stream_gets_heartbeats",
     ),
     Guard(

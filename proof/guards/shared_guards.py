@@ -488,7 +488,7 @@ OTHER_GUARDS = (
     ),
     Guard(
         "Transactions see what was committed before their locks",
-        "shared/postgres/isolation.py", "    if wrong_mode is not None:", "    if False:",
+        "shared/process/preconditions.py", "    if wrong_mode is not None:", "    if False:",
         "test_inventory_neither_starts_nor_is_ready_with_another_isolation_level",
     ),
     Guard(

@@ -20,9 +20,9 @@ from onsale.local.supervisor import die_with_parent
 from services.orders.store.store import CHANNEL, notify
 from shared.postgres import engine as postgres_engine
 from shared.postgres.engine import Servers, SharedSessions
-from shared.postgres.isolation import check_isolation_at_start
 from shared.postgres.migrations import upgrade
 from shared.postgres.settings import PostgresSettings, Waits
+from shared.process.preconditions import check_isolation_at_start
 from tests.support.programs import find_program, needs
 from tests.support.wait import wait_until
 

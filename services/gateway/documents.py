@@ -7,6 +7,7 @@ asks. What concerns one fan is not rendered with it: it has slots for that.
 """
 
 import re
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,11 +16,18 @@ from urllib.parse import quote
 import orjson
 from mako.lookup import TemplateLookup
 
-from services.gateway.event_page.facts import KEPT_S, READS_MAX, EventFacts, FactsReader, starts_at
-from services.gateway.event_page.manifest import SIZES, app_icons
-from services.gateway.event_page.structured_data import event_data, for_script
+from services.gateway.event_page import (
+    ICON_SIZES,
+    KEPT_S,
+    READS_MAX,
+    EventFacts,
+    FactsReader,
+    app_icons,
+    event_data,
+    for_script,
+    starts_at,
+)
 from services.gateway.fan_pages.line_words import lobby
-from services.gateway.fan_pages.shell import Shell, slot, step_slots
 from services.gateway.fan_pages.stock import EventStock
 from services.gateway.tuning import DEFAULTS
 from services.gateway.waiting_line.cache import LineCache
@@ -38,6 +46,8 @@ TEMPLATES = TemplateLookup(
     [str(PAGES / "templates")], default_filters=["h"], strict_undefined=True, input_encoding="utf-8"
 )
 INDENTED = re.compile(r"\n\s+")
+STEPS = ("loading", "lobby", "waiting")
+_slot = re.compile("\x00([a-z_]+)\x00")
 HTML = "text/html; charset=utf-8"
 HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
@@ -58,6 +68,31 @@ def rendered(template: str, language: str, **values: object) -> str:
 def document(template: str, language: str, **values: object) -> Document:
     """The same, ready to be sent to many."""
     return _shared(rendered(template, language, **values), language)
+
+
+def slot(name: str) -> str:
+    """A slot, in a template."""
+    return f"\x00{name}\x00"
+
+
+class Shell:
+    """A rendered page in pieces, every other one the name of a slot: it is rendered once for many, and a fan's own part
+    is put in for each. So a fan's position never gets into a copy that others are sent, and costs no rendering.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._pieces = _slot.split(text)
+
+    def filled(self, values: Mapping[str, str]) -> str:
+        """The page with these values, which are HTML, in its slots; a slot without one stays empty."""
+        pieces = list(self._pieces)
+        pieces[1::2] = [values.get(name, "") for name in pieces[1::2]]
+        return "".join(pieces)
+
+
+def step_slots(step: str) -> dict[str, str]:
+    """The slots that show one step of the event's page; sections of later steps belong to scripts and stay hidden."""
+    return {"step": step, **{f"{name}_hidden": "" if name == step else "hidden" for name in STEPS}}
 
 
 class EventShell(NamedTuple):
@@ -133,7 +168,7 @@ def _brought(event_id: str, found: EventFacts) -> dict[str, Any]:
 
 def app_icon_files() -> dict[int, Asset]:
     """Our icon by its size in pixels."""
-    return {px: assets(BUILT)[f"icon-{px}.png"] for px in SIZES}
+    return {px: assets(BUILT)[f"icon-{px}.png"] for px in ICON_SIZES}
 
 
 def _shared(text: str, language: str) -> Document:

@@ -14,11 +14,8 @@ from services.notifier.headroom import Headroom
 from services.notifier.settings import Settings
 from services.notifier.state import State
 from services.notifier.streams import detached
-from services.notifier.streams.limits import StreamLimiter
-from services.notifier.streams.open_stream import StreamOpener
-from services.notifier.streams.pass_streams import CHECK_S, PassStreams
-from services.notifier.topics.heartbeat_timer import HeartbeatTimer
-from services.notifier.topics.hub import Hub
+from services.notifier.streams.open_stream import CHECK_S, PassStreams, StreamLimiter, StreamOpener
+from services.notifier.topics.hub import HeartbeatTimer, Hub
 from services.notifier.tuning import DEFAULTS, Tuning
 from shared.checks.endpoint import Databases
 from shared.clients.heartbeats import HeartbeatReporter

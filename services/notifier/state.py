@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from services.notifier.feeds.registry import FeedRegistry
 from services.notifier.headroom import Headroom
 from services.notifier.settings import Settings
-from services.notifier.streams.limits import StreamLimiter
-from services.notifier.streams.open_stream import StreamOpener
-from services.notifier.streams.pass_streams import PassStreams
+from services.notifier.streams.open_stream import PassStreams, StreamLimiter, StreamOpener
 from services.notifier.topics.hub import Hub
 from shared.clients.heartbeats import HeartbeatReporter
 from shared.clients.revoked_passes import RevokedPasses

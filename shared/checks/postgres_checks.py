@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from shared.checks.capacity import disk_check, readable_size
 from shared.contracts.admin.checks import Check, broken, ok, suspicious
 from shared.errors.database import WrongDatabase
-from shared.postgres.isolation import REQUIRED, require_read_committed
 from shared.postgres.schema_version import current_revision, is_behind, revisions
+from shared.process.preconditions import REQUIRED, require_read_committed
 
 SUBJECT = "PostgreSQL"
 VERSION_MIN = 15

@@ -88,3 +88,9 @@ class Words:
 def words(language: str) -> Words:
     """English for a language that is none of `LANGUAGES`: another version may have stored it."""
     return Words(language if language in LANGUAGES else DEFAULT_LANGUAGE)
+
+
+def adjustment_name(text: Words, *, kind: str, name: str, percent: str | None) -> str:
+    """Its name with its percentage, such as VAT (19 %); of a discount the promo code."""
+    share = f" ({text('percent', n=f'{Decimal(percent).normalize():f}')})" if percent else ""
+    return (text("bill_promo", name=name) if kind == "discount" else name) + share

@@ -18,7 +18,7 @@ from services.inventory.settings import Settings as InventorySettings
 from services.notifier.headroom import Headroom
 from services.notifier.problems import StreamRejected
 from services.notifier.settings import Settings as NotifierSettings
-from services.notifier.streams.limits import StreamLimiter
+from services.notifier.streams.open_stream import StreamLimiter
 from services.notifier.tuning import DEFAULTS
 from shared.errors.problems import BadCredential, TooManyRequests, TooManyWrongCodes
 from shared.security.auth import WRONG_KEYS_PER_MINUTE, WrongKeys

@@ -9,9 +9,7 @@ from functools import partial
 from inspect import getdoc
 
 from services.gateway.documents import BUILT, HEADERS, app_icon_files
-from services.gateway.event_page.button import ButtonAnswer, button
-from services.gateway.event_page.facts import EventFacts, event_path
-from services.gateway.event_page.manifest import manifest
+from services.gateway.event_page import ButtonAnswer, EventFacts, button, event_path, manifest
 from services.gateway.state import State
 from shared.contracts.catalogue import EventDetails
 from shared.contracts.fields import EVENT_ID_PATTERN

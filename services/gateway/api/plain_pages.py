@@ -10,13 +10,12 @@ from html import escape
 from typing import Any
 
 from services.gateway.api.queue import computed_status, may_bypass, status_from_queue, waiting_status
-from services.gateway.documents import HEADERS, HTML, EventShell, of_language, rendered
-from services.gateway.event_page.structured_data import for_script
+from services.gateway.documents import HEADERS, HTML, EventShell, Shell, of_language, rendered, slot, step_slots
+from services.gateway.event_page import for_script
 from services.gateway.fan_pages.formats import moment
 from services.gateway.fan_pages.line_words import change, estimate
 from services.gateway.fan_pages.own_event import OwnView, TypedEmail
 from services.gateway.fan_pages.own_order import OwnOrderView, order_view
-from services.gateway.fan_pages.shell import Shell, slot, step_slots
 from services.gateway.state import State
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.orders import ReadOwnOrder

@@ -9,9 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from services.gateway.event_page.facts import OVER
-from services.gateway.fan_pages.bill_words import BillLine, Ways, bill, places, ways
-from services.gateway.fan_pages.formats import remaining, seconds_until
+from services.gateway.event_page import OVER
+from services.gateway.fan_pages.formats import BillLine, Ways, bill, places, remaining, seconds_until, ways
 from services.gateway.fan_pages.seat_tables import SeatPlan, SeatTables
 from services.gateway.fan_pages.stock import EventStock, SectionRow
 from shared.contracts.inventory import FoundReservation, InventoryClient, Reservation

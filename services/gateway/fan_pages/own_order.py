@@ -4,8 +4,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from services.gateway.fan_pages.bill_words import BillLine, Ways, bill, places, ways
-from services.gateway.fan_pages.formats import remaining, seconds_until
+from services.gateway.fan_pages.formats import BillLine, Ways, bill, places, remaining, seconds_until, ways
 from services.gateway.fan_pages.own_event import NOTHING_TYPED, TypedEmail
 from shared.contracts.orders import OrderView, OwnOrder
 from shared.words.words import Words

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from services.gateway.event_page.facts import EventFacts
+from services.gateway.event_page import EventFacts
 from shared.contracts.catalogue import EventDetails, SectionAvailability, SectionDetails, SectionList
 from shared.contracts.prices import PricesAnswer
 from shared.words.words import Words

@@ -28,7 +28,7 @@ from shared.contracts.catalogue import (
     ShownPicture,
 )
 from shared.contracts.event_parts.brand import Brand
-from shared.contracts.event_parts.hall_geometry import HallGeometry
+from shared.contracts.event_parts.hall_map import HallGeometry
 from shared.contracts.fields import EVENT_ID_PATTERN, SECTION_ID_PATTERN, EventId
 from shared.contracts.frames import StockFrame
 from shared.errors.problems import NotFound

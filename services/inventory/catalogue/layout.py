@@ -20,8 +20,7 @@ from services.inventory import tables
 from services.inventory.catalogue.pictures import FACTS, facts
 from services.inventory.problems import NoMap, UnknownSeat, UnknownSection
 from shared.contracts.event_parts.brand import Brand
-from shared.contracts.event_parts.hall_geometry import hall_geometry
-from shared.contracts.event_parts.hall_map import MAP_SEATS_MAX, HallMap, digest
+from shared.contracts.event_parts.hall_map import MAP_SEATS_MAX, HallMap, digest, hall_geometry
 from shared.contracts.event_parts.picture_files import PictureFile
 from shared.contracts.event_parts.seat_labels import SeatLabels, stored_labels
 from shared.errors.problems import Unavailable, UnknownEvent

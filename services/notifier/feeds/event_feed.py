@@ -6,8 +6,15 @@ from functools import partial
 import orjson
 
 from services.notifier.feeds.channel import Channel
-from services.notifier.feeds.feed import Feed, SectionFilter, StreamFilter
-from services.notifier.feeds.frame_ids import EventVersions, event_frame_id, non_resumable_id, parse_event_frame_id
+from services.notifier.feeds.feed import (
+    EventVersions,
+    Feed,
+    SectionFilter,
+    StreamFilter,
+    event_frame_id,
+    non_resumable_id,
+    parse_event_frame_id,
+)
 from services.notifier.topics import frames
 from services.notifier.topics.hub import Hub
 from services.notifier.topics.topic import Topic

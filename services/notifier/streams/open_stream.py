@@ -5,10 +5,13 @@ and plain ASGI. An order has one or two listeners, and sse-starlette serves them
 costs, never in what it sends.
 """
 
+import asyncio
 import math
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from math import ceil
 from typing import Any, NamedTuple
 
 from starlette.types import Receive, Scope
@@ -16,17 +19,18 @@ from starlette.types import Receive, Scope
 from services.notifier.feeds.event_feed import EventFeed
 from services.notifier.feeds.feed import ALL_SEATS, Feed, StreamFilter
 from services.notifier.feeds.hall_feed import HallFeed
+from services.notifier.headroom import Headroom
 from services.notifier.metrics import WIDENED
 from services.notifier.problems import MalformedFilter, StreamRejected
-from services.notifier.settings import Transport
+from services.notifier.settings import Settings, Transport
 from services.notifier.streams import asgi, detached
 from services.notifier.streams.handshake import StreamHandshake, head_message
-from services.notifier.streams.limits import StreamLimiter
-from services.notifier.streams.pass_streams import PassStreams
 from services.notifier.topics import frames
 from services.notifier.topics.hub import Hub
 from services.notifier.topics.topic import Connection, Topic, body_message
 from shared.clients.heartbeats import HeartbeatReporter
+from shared.clients.revoked_passes import RevokedPasses
+from shared.concurrency.background import Quiet
 from shared.errors.problems import BadCredential, StaleEpoch
 from shared.security.tokens import Pass, QueueToken
 
@@ -36,6 +40,79 @@ TRANSPORTS: Mapping[Transport, Serve] = {
     "detached": detached.serve,
     "asgi": asgi.serve,
 }
+CHECK_S = 1.0
+
+
+class StreamLimiter:
+    """Limits open streams: per process, per fan or order, and by the headroom of the process. Every `acquire` that
+    returns is followed by one `release`.
+
+    A rejected stream is answered 200 with `retry`, an event that names the reason, and an end: an EventSource would
+    never reconnect after any other answer.
+    """
+
+    def __init__(self, settings: Settings, headroom: Headroom) -> None:
+        self._settings, self._headroom = settings, headroom
+        self._per_identity = ceil(settings.streams_per_identity / settings.processes)
+        self._by_identity: Counter[str] = Counter()
+        self._open = self._rejected = 0
+
+    def counts(self) -> dict[str, int]:
+        """Open streams, and those rejected since the start, as a load frame has them."""
+        return {"streams_open": self._open, "streams_rejected": self._rejected}
+
+    def acquire(self, identity: str) -> None:
+        """Raises `StreamRejected`."""
+        if reason := self._reason_against(identity):
+            self._rejected += 1
+            raise StreamRejected(reason)
+        self._open += 1
+        self._by_identity[identity] += 1
+
+    def _reason_against(self, identity: str) -> str | None:
+        settings = self._settings
+        if self._open >= settings.streams_max:
+            return "full"
+        if self._by_identity[identity] >= self._per_identity:
+            return "identity"
+        return self._headroom.shortage(asyncio.get_running_loop().time())
+
+    def release(self, identity: str) -> None:
+        self._open -= 1
+        self._by_identity[identity] -= 1
+        if not self._by_identity[identity]:
+            del self._by_identity[identity]
+
+
+class PassStreams:
+    """The streams of this process that a pass opened: they end when their pass is revoked or the room is reset, not
+    only when it expires. A stream that has ended is forgotten at the next check.
+
+    Every second each is checked as at its opening. Pub/Sub and the queue's list tell which passes are revoked, the feed
+    which epoch the room is in.
+    """
+
+    def __init__(self, hub: Hub, revoked_passes: RevokedPasses) -> None:
+        self._hub, self._revoked_passes = hub, revoked_passes
+        self._open: dict[Connection, tuple[Pass, Feed]] = {}
+
+    async def require_not_revoked(self, admission: Pass) -> None:
+        """Raises `BadCredential`."""
+        if await self._revoked_passes.is_revoked(admission.event_id, admission.jti):
+            raise BadCredential("This pass was revoked: its slot was released. Join the line again.")
+
+    def add(self, connection: Connection, admission: Pass, feed: Feed) -> None:
+        self._open[connection] = admission, feed
+
+    async def check(self) -> Quiet:
+        """Ends the streams whose pass is no longer valid."""
+        for connection, (admission, feed) in list(self._open.items()):
+            is_revoked = await self._revoked_passes.is_revoked(admission.event_id, admission.jti)
+            if is_revoked or feed.epoch > admission.epoch:
+                self._hub.close(connection, reason="revoked")
+            if connection.topic is None:
+                del self._open[connection]
+        return Quiet(0)
 
 
 class Listener(NamedTuple):

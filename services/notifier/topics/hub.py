@@ -38,6 +38,7 @@ log = get_logger("onsale.notifier")
 WRITES_PER_SLICE = 500
 SLOTS = 15
 DRAIN_PER_S_MIN = 1_000
+HEARTBEAT = Message(frames.HEARTBEAT)
 
 
 class Hub:
@@ -245,3 +246,43 @@ def _rotated(connections: list[Connection]) -> list[Connection]:
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
+
+
+class HeartbeatTimer:
+    """One timer wheel for all streams: it ticks for ever, and a round of all slots takes `heartbeat_s`.
+
+    Each tick serves one of `SLOTS` slots: it sends a heartbeat to silent streams, ends those at their maximum age, and
+    disconnects readers that have not read for too long. How late a tick comes measures the lag of the event loop.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._step_s, self._recent_s = hub.tuning.heartbeat_s / SLOTS, hub.tuning.heartbeat_s / 5
+
+    async def run(self) -> None:
+        """Sends every stream something in every round."""
+        clock, slot = asyncio.get_running_loop().time, 0
+        due_s = clock()
+        while True:
+            due_s = max(due_s + self._step_s, clock())  # missed ticks are not made up for
+            await asyncio.sleep(due_s - clock())
+            slot = (slot + 1) % SLOTS
+            self._tick(slot, clock())
+
+    def _tick(self, slot: int, now_s: float) -> None:
+        hub = self._hub
+        for connection in list(hub.timer_slots[slot]):
+            if connection.ends_s <= now_s:
+                hub.close(connection, reason="max_age")
+            elif connection.paused_since_s is None and not _recently_written(connection, now_s - self._recent_s):
+                hub.write(connection, HEARTBEAT)
+        for connection in list(hub.paused):
+            since_s = connection.paused_since_s
+            if since_s is not None and now_s - since_s > hub.tuning.slow_reader_max_s:
+                hub.disconnect(connection, reason="slow")
+
+
+def _recently_written(connection: Connection, since_s: float) -> bool:
+    """Whether it got a frame since then. The longest silence of a stream is therefore 1.2 rounds."""
+    topic = connection.topic
+    return topic is not None and topic.written_s >= since_s and connection.revision >= topic.revision

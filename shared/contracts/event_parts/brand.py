@@ -4,14 +4,17 @@ Colours that could not be read are refused. Every value that reaches the style s
 from a list, so no value can end a declaration.
 """
 
+import colorsys
 import hashlib
-from typing import Annotated, Literal, Self
+from collections.abc import Callable, Iterable
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
 from shared.contracts.fields import Body, PlainText
-from shared.rules.colours import TEXT_MIN, Shade, least, lightened, mix
 
+TEXT_MIN = 4.5
+_STEPS = 40
 PICTURE_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,47}(\.[A-Za-z0-9_-]{1,16}){0,2}\.(png|jpg|jpeg|webp|avif|svg)"
 Colour = Annotated[str, StringConstraints(pattern=r"^#[0-9A-Fa-f]{6}$")]
 PictureName = Annotated[str, StringConstraints(pattern=f"^{PICTURE_NAME}$", max_length=64)]
@@ -27,6 +30,14 @@ FONT_STACKS: dict[FontStack, str | None] = {
     "slab": 'Rockwell, "Rockwell Nova", "Roboto Slab", "DejaVu Serif", "Sitka Small", serif',
     "rounded": 'ui-rounded, "Hiragino Maru Gothic ProN", Quicksand, Comfortaa, "Arial Rounded MT Bold", sans-serif',
 }  # fmt: skip
+
+
+class Shade(NamedTuple):
+    """A colour of the pages, and what it is called in a message."""
+
+    colour: str
+    name: str
+
 
 # The pages' own colours, as `web/fans/styles.css` has them; a test compares.
 CARD, PAPER, NOTICE = Shade("#ffffff", "a card"), Shade("#f6f5f1", "the background"), Shade("#fdf3df", "a notice")
@@ -146,3 +157,47 @@ def _require_readable(field: str, colour: str, shades: list[Shade]) -> None:
 
 def _variables(**colours: str | None) -> str:
     return "".join(f"--{name.replace('_', '-')}:{colour};" for name, colour in colours.items() if colour)
+
+
+# -- colours -----------------------------------------------------------------------------------------------------------
+# `#rrggbb`: contrast by WCAG 2.2, mixtures as CSS makes them in sRGB, and the nearest that is readable.
+
+
+def luminance(colour: str) -> float:
+    """The relative luminance: 0 for black, 1 for white."""
+    parts = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in (part / 255 for part in _rgb(colour))]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+def contrast(one: str, other: str) -> float:
+    """From 1 to 21, whichever is in front."""
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def mix(one: str, other: str, share: float) -> str:
+    """`share` of the one, the rest of the other."""
+    return _named(round(share * a + (1 - share) * b) for a, b in zip(_rgb(one), _rgb(other), strict=True))
+
+
+def least(colour: str, shades: Iterable[Shade]) -> tuple[float, Shade]:
+    """The lowest contrast, and the shade that it is with."""
+    return min((contrast(colour, shade.colour), shade) for shade in shades)
+
+
+def lightened(colour: str, is_readable: Callable[[str], bool]) -> str:
+    """The colour of the same hue and saturation, as little lighter as makes it readable."""
+    hue, lightness, saturation = colorsys.rgb_to_hls(*(part / 255 for part in _rgb(colour)))
+    for step in range(_STEPS):
+        parts = colorsys.hls_to_rgb(hue, lightness + (1 - lightness) * step / _STEPS, saturation)
+        if is_readable(lighter := _named(round(255 * part) for part in parts)):
+            return lighter
+    return "#ffffff"
+
+
+def _named(parts: Iterable[int]) -> str:
+    return "#" + "".join(f"{part:02x}" for part in parts)
+
+
+def _rgb(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.event_parts.hall_geometry import hall_geometry
+from shared.contracts.event_parts.hall_map import hall_geometry
 from shared.contracts.event_parts.seat_labels import LabelsPart, SeatLabels
 from shared.rules import seat_codes
 from shared.rules.hall_layout import COORDINATE_MAX, Block, Rows, is_inside, row_of_seats

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from services.gateway.fan_pages.shell import Shell, slot
+from services.gateway.documents import Shell, slot
 from services.gateway.protection.rate_limits import PlainPageLimit
 from tests.gateway.conftest import gateway_client
 

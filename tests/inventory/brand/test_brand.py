@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shared.contracts.event_parts import brand
-from shared.contracts.event_parts.brand import Brand, BrandStyle, FontStack
-from shared.rules.colours import contrast, mix
+from shared.contracts.event_parts.brand import Brand, BrandStyle, FontStack, contrast, mix
 from tests.inventory.conftest import EVENT, Inventory, event_file
 from tests.properties.examples import bounded
 from tests.support.running.suite import problem

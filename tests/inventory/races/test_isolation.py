@@ -6,8 +6,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from services.inventory.settings import Settings
-from shared.postgres.isolation import WrongIsolation
-from shared.process.preconditions import Preconditions
+from shared.process.preconditions import Preconditions, WrongIsolation
 from shared.redis.client import Redis
 from tests.inventory.conftest import start
 

@@ -10,8 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.notifier.feeds.event_feed import EventFeed
-from services.notifier.feeds.feed import SectionFilter, StreamFilter
-from services.notifier.feeds.frame_ids import event_frame_id, parse_event_frame_id
+from services.notifier.feeds.feed import SectionFilter, StreamFilter, event_frame_id, parse_event_frame_id
 from services.notifier.metrics import CONFLATED
 from services.notifier.topics import topic as topic_module
 from services.notifier.topics.topic import Topic

@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from services.notifier.settings import Settings
-from services.notifier.topics.heartbeat_timer import HEARTBEAT, HeartbeatTimer
-from services.notifier.topics.hub import SLOTS, Hub
+from services.notifier.topics.hub import HEARTBEAT, SLOTS, HeartbeatTimer, Hub
 from services.notifier.topics.topic import Connection, Message, Topic
 from services.notifier.tuning import Tuning
 from tests.notifier.page import update_line

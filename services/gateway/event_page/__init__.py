@@ -1,1 +1,0 @@
-"""What an event's page tells other programs: search engines, calendars, home screens and other sites."""
