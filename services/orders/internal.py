@@ -51,7 +51,7 @@ async def read(state: State, question: OrdersQuestion) -> OrdersAnswer:
 async def read_own(state: State, question: ReadOwnOrder) -> OwnOrder:
     if read_order_token(state.settings.order_token_keys, question.token) != question.reference:
         raise BadCredential
-    order = await state.order(question.reference)
+    order = await state.store.require(question.reference)
     return OwnOrder(order=OrderView.model_validate(order_view(order)), providers=offered_providers(state))
 
 

@@ -8,9 +8,7 @@ from fastapi import Depends, Request
 from services.orders.auth import CustomerAuthenticator
 from services.orders.checkout.checkout import Checkout
 from services.orders.mail.smtp import MailServer
-from services.orders.model.order import Order
 from services.orders.pricing.quote import Prices
-from services.orders.problems import UnknownOrder
 from services.orders.reports.flow import OrdersFlows
 from services.orders.steps.run import Parts
 from services.orders.store.provider_reports import WebhookInbox
@@ -39,13 +37,6 @@ class State(Parts):
     link_limiter: FanLimit
     mail_server: MailServer | None
     flows: OrdersFlows
-
-    async def order(self, reference: str) -> Order:
-        """Raises `UnknownOrder`."""
-        found = await self.store.read(reference)
-        if found is None:
-            raise UnknownOrder
-        return found
 
 
 def state_of(request: Request) -> State:

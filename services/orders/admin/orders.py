@@ -82,8 +82,8 @@ async def _act(
     action: Callable[[OrderStore, Order, Actor], Awaitable[object]],
 ) -> AdminOrder:  # fmt: skip
     """Does this to the order and answers how it is now."""
-    await action(state.store, await state.order(reference), actor)
-    return admin_view(await state.order(reference))
+    await action(state.store, await state.store.require(reference), actor)
+    return admin_view(await state.store.require(reference))
 
 
 @router.get("", operation_id="search_orders", summary="Search orders")
@@ -105,7 +105,7 @@ async def search(
 
 @router.get("/{reference}/timeline", operation_id="read_timeline", summary="Get the timeline of an order")
 async def get_timeline(reference: ReferencePath, state: OrdersState, operator: AnOperator) -> Timeline:
-    return await support.timeline(state.db, await state.order(reference))
+    return await support.timeline(state.db, await state.store.require(reference))
 
 
 @router.post("/{reference}/refund", status_code=202, operation_id="refund_order", summary="Refund an order")

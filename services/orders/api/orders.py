@@ -94,7 +94,7 @@ async def accepted(state: State, reference: str, *, replayed: bool, order: Order
     """An `OrderAccepted`: the order's address, and the token that opens it for good. `order` is an order that this
     request created, as it was written; any other is read. Raises `UnknownOrder`.
     """
-    order = order or await state.order(reference)
+    order = order or await state.store.require(reference)
     view, until_ms = order_view(order), order.expires_at_ms
     token, cookie = order_key(state, reference)
     fields = [(b"location", f"/orders/{reference}".encode()), NO_STORE, cookie]
@@ -187,7 +187,7 @@ async def cancel(request: Request) -> Answer:
     order = await read_own_order(request)
     await request_cancel(state.store, order)
     await state.worker.settle(order.reference)
-    latest = await state.order(order.reference)
+    latest = await state.store.require(order.reference)
     return json_answer(order_view(latest), status=202 if latest.status == "pending" else 200)
 
 
@@ -211,7 +211,7 @@ async def change_email(request: Request) -> Answer:
 
 
 async def _changed(state: State, reference: str) -> Answer:
-    latest = await state.order(reference)
+    latest = await state.store.require(reference)
     await state.frames.publish(latest)
     return json_answer(order_view(latest))
 

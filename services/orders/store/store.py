@@ -41,6 +41,7 @@ from services.orders.model.order import (
 )
 from services.orders.model.update import OrderUpdate, Row
 from services.orders.model.view import order_frame
+from services.orders.problems import UnknownOrder
 from services.orders.tables import order
 from shared.concurrency.background import wake
 from shared.concurrency.coalescing import GroupCommits, by_halves, chunks
@@ -115,6 +116,13 @@ class OrderStore(GroupCommits):
         """Reads an order; None for an unknown reference or a tombstone."""
         row = await self._read_row(reference)
         return None if row is None else self._on_slowest_clock(read_order(row))
+
+    async def require(self, reference: str) -> Order:
+        """As `read`. Raises `UnknownOrder`."""
+        found = await self.read(reference)
+        if found is None:
+            raise UnknownOrder
+        return found
 
     async def read_all(self, references: Sequence[str]) -> dict[str, Order]:
         """Reads orders at once, by reference; unknown references and tombstones are left out."""

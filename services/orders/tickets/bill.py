@@ -10,8 +10,7 @@ from typing import NamedTuple
 from services.orders.model.order import SALE_STATUSES, Adjustment, Order, OrderLine
 from services.orders.tickets.show import ShowInfo
 from shared.runtime.clock import to_datetime
-from shared.web.pages.bill_words import adjustment_name
-from shared.words.words import Words
+from shared.words.words import Words, adjustment_name
 
 Row = tuple[str, int]  # a name, and an amount in minor units of the order's currency
 WrittenRow = tuple[str, str]
