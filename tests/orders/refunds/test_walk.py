@@ -9,7 +9,7 @@ from tests.orders.shop import Shop
 from tests.support.wait import wait_until
 from tests.support.walk import TRIES, crossed, listed
 
-ORDER_MAX, REFUND_MAX = 44, 31
+ORDER_MAX, REFUND_MAX = 44, 32
 STATUS = 'SELECT status FROM orders."order" WHERE reference = :reference'
 REFUNDED = "SELECT count(*) FROM orders.refund WHERE reference = :reference AND status = 'succeeded'"
 
