@@ -19,7 +19,8 @@ run: $(VENV)/run.stamp ## the whole suite on http://localhost:8000, with two on-
 
 # Without papers, edge gates and HTTP clients, which need seconds each.
 FAST := tests/gateway tests/inventory tests/notifier tests/orders tests/queue tests/shared/concurrency \
-  tests/shared/runtime tests/shared/security features --ignore tests/orders/delivery --ignore tests/gateway/edge
+  tests/shared/runtime tests/shared/security features --ignore tests/orders/delivery \
+  --ignore features/forward_auth/tests/edge
 NO_ENGINES := not redis and not postgres and not journey and not browser and not proof
 fast: $(VENV)/dev.stamp ## seconds: the tests that need no engine
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "$(NO_ENGINES)" -p no:schemathesis \

@@ -10,12 +10,14 @@ from typing import Any
 from shared.errors.problems import Problem, known
 from shared.features import package_of, services
 from shared.routes import SERVICES
+from shared.web.parts import parts_of
 
 
 def catalogue() -> list[dict[str, Any]]:
     """Each problem by slug: title, status, the rest of its docstring, and its service (none for those of all)."""
     for service in services():
         importlib.import_module(f"{package_of(service)}.app")
+        parts_of(service)
     ours = [problem for problem in known() if problem.__module__.startswith(("services.", "shared.", "features."))]
     return [_entry(problem) for problem in sorted(ours, key=lambda problem: problem.slug)]
 

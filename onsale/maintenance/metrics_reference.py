@@ -13,6 +13,7 @@ from shared.alarms import ALARMS
 from shared.features import package_of, services
 from shared.routes import SERVICES
 from shared.runtime.metrics import LABEL_VALUES
+from shared.web.parts import parts_of
 
 PREFIXES = ("onsale", *SERVICES)
 
@@ -29,9 +30,10 @@ class MetricEntry:
 
 
 def catalogue() -> list[MetricEntry]:
-    """Every metric of the installed services, by name."""
+    """Every metric of the installed services and features, by name."""
     for service in services():
         importlib.import_module(f"{package_of(service)}.app")
+        parts_of(service)
     return sorted(_entries(), key=lambda entry: entry.name)
 
 

@@ -5,7 +5,8 @@ from proof.guards.guard import Guard
 GATEWAY = "services/gateway"
 IDENTITY = f"{GATEWAY}/protection/identity.py"
 PROOF_OF_WORK = f"{GATEWAY}/protection/proof_of_work.py"
-DECISION = f"{GATEWAY}/forward_auth/decision.py"
+FORWARD_AUTH = "features/forward_auth/gateway"
+DECISION = f"{FORWARD_AUTH}/decision.py"
 LINE = f"{GATEWAY}/waiting_line"
 GUARDS = (
     Guard(
@@ -100,12 +101,12 @@ GUARDS = (
     ),
     Guard(
         "An address joins a limited number of fans",
-        f"{GATEWAY}/protection/rate_limits.py", '            _require_token(self._addresses.take(address, now_s=time.monotonic()), "address")', "            pass",
+        f"{GATEWAY}/protection/rate_limits.py", '            require_token(self._addresses.take(address, now_s=time.monotonic()), "address")', "            pass",
         "test_the_joins_from_one_address_are_limited",
     ),
     Guard(
         "A fan's return links are limited",
-        f"{GATEWAY}/protection/rate_limits.py", '        _require_token(self._return_links.take((event_id, holder), now_s=time.monotonic()), "return-link")', "        pass",
+        DECISION, "        require_token(self._links.take((event_id, admission.holder), now_s=time.monotonic()), RETURN_LINK)\n", "",
         "test_the_return_links_of_a_fan_are_limited",
     ),
     Guard(
@@ -115,7 +116,7 @@ GUARDS = (
     ),
     Guard(
         "A fan who polls too fast costs the queue nothing",
-        f"{GATEWAY}/protection/rate_limits.py", '        _require_token(self._fans.take((event_id, holder), now_s=time.monotonic()), "fan")', "        pass",
+        f"{GATEWAY}/protection/rate_limits.py", '        require_token(self._fans.take((event_id, holder), now_s=time.monotonic()), "fan")', "        pass",
         "test_a_fan_who_polls_too_fast_is_refused_without_a_request_to_the_queue",
     ),
     Guard(
@@ -160,22 +161,22 @@ GUARDS = (
     ),
     Guard(
         "A code from the waiting room works once",
-        f"{GATEWAY}/forward_auth/handover_codes.py", "raw = await self._redis.getdel(_key(code))", "raw = await self._redis.get(_key(code))",
+        DECISION, "raw = await self._redis.getdel(_key(code))", "raw = await self._redis.get(_key(code))",
         "test_a_handover_code_is_good_for_one_browser_at_one_site",
     ),
     Guard(
         "A tricky spelling of an exempt path is not exempt",
-        f"{GATEWAY}/forward_auth/request.py", ' and "//" not in path and "/." not in path and ".." not in path', "",
+        f"{FORWARD_AUTH}/request.py", ' and "//" not in path and "/." not in path and ".." not in path', "",
         "test_an_exempt_path_is_read_and_plainly_spelled",
     ),
     Guard(
         "An exempt path is for reading",
-        f"{GATEWAY}/forward_auth/request.py", 'if request.method not in ("GET", "HEAD") or not rules.let_through:', "if not rules.let_through:",
+        f"{FORWARD_AUTH}/request.py", 'if request.method not in ("GET", "HEAD") or not rules.let_through:', "if not rules.let_through:",
         "test_an_exempt_path_is_read_and_plainly_spelled",
     ),
     Guard(
         "A preflight passes for the seller's own sites",
-        f"{GATEWAY}/forward_auth/request.py", ' and request.headers.get("origin") in own_sites', "",
+        f"{FORWARD_AUTH}/request.py", ' and request.headers.get("origin") in own_sites', "",
         "test_a_preflight_request_passes_only_for_the_sites_of_the_rules",
     ),
     Guard(

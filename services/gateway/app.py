@@ -10,16 +10,14 @@ from typing import NamedTuple
 
 from fastapi import FastAPI
 
-from services.gateway.api import event_documents, forms, forward_auth, lottery, pages, preview, problem_pages
+from services.gateway.api import event_documents, forms, lottery, pages, preview, problem_pages, public_keys
 from services.gateway.api import queue as api_queue
 from services.gateway.catalogue_page import CataloguePages
 from services.gateway.checks import own_checks
 from services.gateway.documents import EventPages
 from services.gateway.fan_pages.own_event import OwnEventParts
 from services.gateway.fan_pages.seat_tables import SeatTables
-from services.gateway.forward_auth.decision import FailOpenWindow, ForwardAuth
-from services.gateway.forward_auth.handover_codes import OneTimeCodes
-from services.gateway.metrics import FRAMES, HEARTBEATS_DROPPED, HEARTBEATS_SENT
+from services.gateway.metrics import HEARTBEATS_DROPPED, HEARTBEATS_SENT
 from services.gateway.protection.identity import TokenReader
 from services.gateway.protection.proof_of_work import JoinPolicy
 from services.gateway.protection.rate_limits import PlainPageLimit, RateLimits
@@ -32,7 +30,6 @@ from services.gateway.waiting_line.lottery_cache import LotteryCache
 from services.gateway.waiting_line.place_client import PlaceClient
 from shared.checks.endpoint import Databases
 from shared.clients.heartbeats import HeartbeatReporter
-from shared.clients.revoked_passes import RevokedPasses
 from shared.clients.user_places import UserPlaces
 from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
@@ -42,7 +39,6 @@ from shared.errors.problems import Problem
 from shared.process.load import LOAD_S, Load
 from shared.redis.client import Redis, connect
 from shared.rpc import ServiceClient, client
-from shared.security.tokens import PassReader
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import create_service
 from shared.web.parts import with_settings_of_parts
@@ -76,11 +72,8 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
             state = app.state.deps = build_state(chosen, tuning, redis, services, users)
             stack.push_async_callback(_close, state)
             loops = await stack.enter_async_context(Loops("gateway"))
-            revoked_passes = state.forward_auth.revoked_passes
             loops.keep(state.line_cache.listen, name="gateway.lines")
             loops.every(POLL_S, state.line_cache.poll, name="gateway.line_polls")
-            loops.keep(revoked_passes.listen, name="gateway.revoked_passes")
-            loops.every(POLL_S, revoked_passes.refresh, name="gateway.revoked_passes_refresh")
             loops.keep(state.heartbeats.run, name="gateway.heartbeats")
             loops.every(LOAD_S, partial(Load("gateway").publish, redis), name="gateway.load")
             yield
@@ -90,7 +83,7 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
         chosen,
         title="gateway",
         lifespan=lifespan,
-        routers=[forward_auth.router, preview.router, problem_pages.router],
+        routers=[public_keys.router, preview.router, problem_pages.router],
         fast_routes=[
             *api_queue.FAST_ROUTES,
             *lottery.FAST_ROUTES,
@@ -112,6 +105,8 @@ def build_state(settings: Settings, tuning: Tuning, redis: Redis, services: Serv
     inventory, orders = InventoryClient(services.inventory), OrdersClient(services.orders)
     return State(
         settings=settings,
+        redis=redis,
+        queue=queue,
         line_cache=line_cache,
         event_pages=EventPages(line_cache, inventory, orders, settings.public_url),
         catalogue_pages=CataloguePages(line_cache, inventory, orders),
@@ -135,16 +130,6 @@ def build_state(settings: Settings, tuning: Tuning, redis: Redis, services: Serv
         lottery_cache=LotteryCache(LotteryClient(services.queue)),
         join_policy=JoinPolicy(settings, token_reader, rate_limits, place_client),
         rate_limits=rate_limits,
-        forward_auth=ForwardAuth(
-            line_cache=line_cache,
-            passes=PassReader.of(settings),
-            revoked_passes=RevokedPasses(redis, queue, invalid=FRAMES.labels("invalid").inc),
-            fail_open_window=FailOpenWindow(),
-            handover_codes=OneTimeCodes(redis),
-            token_reader=token_reader,
-            place_client=place_client,
-            rate_limits=rate_limits,
-        ),
     )
 
 
@@ -160,6 +145,5 @@ async def _close(state: State) -> None:
     await state.own_event_parts.seat_tables.close()
     await state.line_cache.close()
     await state.lottery_cache.close()
-    await state.forward_auth.revoked_passes.close()
     with suppress(Problem):
         await state.heartbeats.report(final=True)

@@ -5,18 +5,10 @@ from typing import get_args
 from prometheus_client import Counter, Histogram
 
 from shared.contracts.queue import JoinWord, PlaceState
-from shared.errors import problems
 from shared.runtime.metrics import with_series
 
-REFUSALS = (
-    problems.NoCredential, problems.BadCredential, problems.WrongEvent, problems.MalformedRequest,
-    problems.UnknownEvent, problems.TooManyRequests, problems.Overloaded, problems.Unavailable,
-)  # fmt: skip
-VERDICTS = (
-    "admitted", "let-through", "engine-away", "outside-share", "outside-share-kept", "outside-share-marked",
-    "no-cookies", "code-spent", "handed-over", "to-the-room", *(problem.slug for problem in REFUSALS),
-)  # fmt: skip
 ESTIMATES = ("kept", "changed")
+LIMITS = ("fan", "address")
 JOINS = with_series(
     Counter("gateway_joins_total", "Joins, by the queue's outcome.", ["outcome"]), outcome=get_args(JoinWord)
 )
@@ -38,22 +30,6 @@ HEARTBEATS_SENT = Counter("gateway_heartbeats_sent_total", "Places reported as a
 HEARTBEATS_DROPPED = Counter(
     "gateway_heartbeats_dropped_total", "Heartbeats beyond the number that one process collects per lane."
 )
-FAIL_OPEN = with_series(
-    Counter(
-        "gateway_forward_auth_redis_errors_total",
-        "Requests without a pass while the line is out of order, by verdict.",
-        ["verdict"],
-    ),
-    verdict=("admitted", "time-limit-over", "waits"),
-)
-RELEASES = with_series(
-    Counter("gateway_forward_auth_releases_total", "Slots released by sites, by the place's new state.", ["state"]),
-    state=get_args(PlaceState),
-)
-CHECKS = with_series(
-    Counter("gateway_forward_auth_checks_total", "Forward-auth checks, by proxy and verdict.", ["proxy", "verdict"]),
-    proxy=("nginx", "traefik", "caddy", "envoy"), verdict=VERDICTS,
-)  # fmt: skip
 PROOFS = with_series(
     Counter("gateway_proofs_of_work_total", "Proofs of work required or checked, by outcome.", ["outcome"]),
     outcome=("needed", "malformed", "expired", "forged", "unsolved", "other", "solved"),
@@ -70,7 +46,7 @@ PLAIN_PAGES = with_series(
 )
 RATE_LIMITED = with_series(
     Counter("gateway_refused_by_limit_total", "Requests over a rate limit of this process.", ["limit"]),
-    limit=("fan", "address", "return-link"),
+    limit=LIMITS,
 )
 ESTIMATE_ERROR = with_series(
     Histogram(

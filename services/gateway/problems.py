@@ -11,10 +11,6 @@ class SignInNeeded(Problem, status=401):
     """Only signed-in fans may join this line. Sign in and send your token."""
 
 
-class ReturnUrlNotAllowed(Problem, status=422):
-    """This return address is not allowed. Add its site to `gate.return_to` of the event file."""
-
-
 class CodeUnknown(Problem, status=403):
     """This code opens no lane of this line. Correct it, or join the general lane without a code."""
 

@@ -7,7 +7,6 @@ from starlette.types import Scope
 from services.gateway.catalogue_page import CataloguePages
 from services.gateway.documents import EventPages
 from services.gateway.fan_pages.own_event import OwnEventParts
-from services.gateway.forward_auth.decision import ForwardAuth
 from services.gateway.protection.identity import TokenReader
 from services.gateway.protection.proof_of_work import JoinPolicy
 from services.gateway.protection.rate_limits import PlainPageLimit, RateLimits
@@ -19,6 +18,8 @@ from services.gateway.waiting_line.place_client import PlaceClient
 from shared.clients.heartbeats import HeartbeatReporter
 from shared.clients.user_places import UserPlaces
 from shared.contracts.orders import OrdersClient
+from shared.contracts.queue import QueueClient
+from shared.redis.client import Redis
 from shared.security.tokens import QueueToken
 
 
@@ -27,6 +28,8 @@ class State:
     """Everything a handler of the gateway may need."""
 
     settings: Settings
+    redis: Redis
+    queue: QueueClient
     line_cache: LineCache
     event_pages: EventPages
     catalogue_pages: CataloguePages
@@ -41,7 +44,6 @@ class State:
     lottery_cache: LotteryCache
     join_policy: JoinPolicy
     rate_limits: RateLimits
-    forward_auth: ForwardAuth
 
     async def require_place(self, scope: Scope, event_id: str) -> QueueToken:
         """The place of this request: of its queue token, or of its signed-in user. Raises `NoCredential`,

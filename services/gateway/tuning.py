@@ -11,7 +11,6 @@ class Tuning:
     poll_min_ms: int = 2_000  # shortest time between a fan's polls
     poll_max_ms: int = 10_000  # longest time between a fan's polls
     wrong_codes_per_s: float = 20.0  # wrong access codes of one event that are accepted for checking
-    return_links_per_minute: int = 20  # links of one fan; as many at once
     queue_cookie_s: int = 7 * 86_400  # how long the cookie of a queue token lasts
     joins_waiting_max: int = 16_384  # joins of one event that may wait for their batch
     pending_requests_max: int = 8_192  # places of one event that may wait for the queue, per kind of request

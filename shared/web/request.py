@@ -41,6 +41,7 @@ _language_range = re.compile(
 FORM = b"application/x-www-form-urlencoded"
 FIELDS_MAX, FIELD_CHARS_MAX = 256, 2_000  # of a form
 Model = TypeVar("Model", bound=BaseModel)
+Opened = TypeVar("Opened")
 
 
 class FormFields:
@@ -97,6 +98,10 @@ class Request:
     def state(self) -> Any:
         """The service's state."""
         return self.app.state.deps
+
+    def part(self, kind: type[Opened]) -> Opened:
+        """The object of this class that a feature's part opened."""
+        return cast("Opened", self.app.state.parts[kind])
 
     @property
     def method(self) -> str:

@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.datastructures import Headers
 
-from services.gateway.forward_auth.request import OriginalRequest
+from features.forward_auth.gateway.request import OriginalRequest
 from services.gateway.protection.identity import TokenReader
 from services.gateway.settings import Settings as GatewaySettings
 from services.inventory.api.auth import HolderAuthenticator

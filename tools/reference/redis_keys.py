@@ -130,7 +130,7 @@ def _of_log() -> list[Key]:
 
 def _of_others() -> list[Key]:
     codes_of, records = (import_module(name) for name in (
-        "services.gateway.forward_auth.handover_codes", "features.console.rehearsals"))  # fmt: skip
+        "features.forward_auth.gateway.decision", "features.console.rehearsals"))  # fmt: skip
     days = 86_400
     return [
         Key("gateway:handover:HASH", "string", "The pass that a one-time code of forward-auth stands for.",

@@ -154,36 +154,6 @@ class PassAnswer(BaseModel):
     status: Literal["admitted"] = "admitted"
 
 
-class ReturnLink(BaseModel):
-    """The address to send the fan to."""
-
-    location: str
-    good_for_s: int = Field(description="Seconds for which the code in the address works.")
-
-
-class SlotReleased(BaseModel):
-    """The state of the place after the release."""
-
-    status: PlaceState
-
-
-class PublicKey(BaseModel):
-    """An Ed25519 public key as a JWK (RFC 8037)."""
-
-    kty: str
-    crv: str
-    x: str
-    kid: str
-    use: str
-    alg: str
-
-
-class PublicKeys(BaseModel):
-    """A JWK set."""
-
-    keys: list[PublicKey]
-
-
 class ProblemEntry(BaseModel):
     """One kind of problem document: what it means."""
 

@@ -24,19 +24,13 @@ class RateLimits:
 
     def __init__(self, settings: Settings) -> None:
         self._trusted_proxies = settings.trusted_proxies
-        keys_max, links_n = DEFAULTS.rate_limit_keys_max, DEFAULTS.return_links_per_minute
-        buckets = partial(Buckets, keys_max=keys_max, shared_by=settings.processes)
+        buckets = partial(Buckets, keys_max=DEFAULTS.rate_limit_keys_max, shared_by=settings.processes)
         self._fans = buckets(per_s=settings.fan_calls_per_s)
-        self._return_links = buckets(per_s=links_n / 60, burst=links_n)
         self._addresses = buckets(per_s=settings.address_joins_per_s)
-
-    def check_return_link(self, event_id: str, holder: str) -> None:
-        """Raises `TooManyRequests` when this holder makes return links far more often than anybody comes and goes."""
-        _require_token(self._return_links.take((event_id, holder), now_s=time.monotonic()), "return-link")
 
     def check_fan(self, event_id: str, holder: str) -> None:
         """Raises `TooManyRequests` when this holder calls far more often than `poll_after_ms` says."""
-        _require_token(self._fans.take((event_id, holder), now_s=time.monotonic()), "fan")
+        require_token(self._fans.take((event_id, holder), now_s=time.monotonic()), "fan")
 
     def address_of(self, scope: Scope) -> str | None:
         """The client address that this request is counted under; `None` if only our own proxies are known."""
@@ -46,10 +40,11 @@ class RateLimits:
         """Raises `TooManyRequests` when this address joins more fans than the limit."""
         address = self.address_of(scope)
         if address is not None:
-            _require_token(self._addresses.take(address, now_s=time.monotonic()), "address")
+            require_token(self._addresses.take(address, now_s=time.monotonic()), "address")
 
 
-def _require_token(wait_s: float, limit: str) -> None:
+def require_token(wait_s: float, limit: str) -> None:
+    """Raises `TooManyRequests`, and counts it for this limit, unless the wait is over."""
     if wait_s > 0:
         RATE_LIMITED.labels(limit).inc()
         raise TooManyRequests(retry_after_s=math.ceil(wait_s))

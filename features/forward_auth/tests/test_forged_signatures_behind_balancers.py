@@ -21,7 +21,7 @@ UNKNOWN_SITE = {"return_to": "https://nowhere.example/", "gate": "A" * 24}
 
 @pytest.mark.parametrize("kind", balancer_parameters())
 async def test_forged_signatures_of_a_pass_are_refused_and_take_one_cache_entry(
-    app, queue, state, tmp_path: Path, kind: Kind
+    app, queue, forward_auth, tmp_path: Path, kind: Kind
 ):
     await queue.open()
     admission = an_admission(expires_at_s=int(time.time()) + 600)
@@ -44,4 +44,4 @@ async def test_forged_signatures_of_a_pass_are_refused_and_take_one_cache_entry(
                     statuses.update(await asyncio.gather(*map(status_of, forged)))
     assert statuses[401] > VARIANTS * 0.9, "the balancer itself may refuse some"
     assert not statuses[422], "none is accepted"
-    assert len(state.forward_auth.passes._cache) == 1
+    assert len(forward_auth.passes._cache) == 1

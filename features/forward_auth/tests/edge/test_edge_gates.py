@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import subprocess
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,16 +16,16 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from features.forward_auth.tests.edge.npm_packages import installed
 from shared.security.tokens import development_keys
 from shared.web.app import public
-from tests.gateway.edge.npm_packages import installed
 from tests.gateway.tokens import signed_pass
 from tests.support.programs import need, needs
 from tests.support.providers.shop import ALLOWED_PATHS, SCRIPT, TRICKY_PATHS, browser, get_as_written, shop
 from tests.support.running.serving import serving
 from tests.support.running.suite import bearer
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 EDGE = ROOT / "deploy" / "edge"
 HOST, MINIFLARE_HOST = (Path(__file__).with_name(name) for name in ("host.mjs", "miniflare_host.mjs"))
 WORKERD = "cloudflare-worker.js in workerd"
@@ -208,3 +209,11 @@ async def test_while_the_keys_cannot_be_fetched_the_policy_decides(program, poli
             assert with_pass.json()["type"] == "/problems/unavailable"
             assert without.status_code == 303, "who has no pass waits for one"
         assert (await fan.get(f"{site}/up")).status_code == 200
+
+
+def test_keys_outages_settings_and_signatures() -> None:
+    """The shared part of the gates, in Node's own test runner, with a clock that tests set."""
+    script = Path(__file__).with_name("gate.test.mjs")
+    ran = subprocess.run([need("node"), "--test", script], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stdout
+    assert "pass 10" in ran.stdout, ran.stdout

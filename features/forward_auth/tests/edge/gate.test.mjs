@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { createHash, generateKeyPairSync, sign, webcrypto } from "node:crypto";
 import test from "node:test";
-import { verify as verifyInJavaScript } from "../../../deploy/edge/ed25519.js";
-import { Gate, readSettings } from "../../../deploy/edge/gate.js";
+import { verify as verifyInJavaScript } from "../../../../deploy/edge/ed25519.js";
+import { Gate, readSettings } from "../../../../deploy/edge/gate.js";
 
 globalThis.crypto ??= webcrypto; // before Node 20
 const b64 = (text) => Buffer.from(text).toString("base64url");

@@ -6,7 +6,7 @@ import time
 import httpx
 import pytest
 
-from services.gateway.forward_auth.request import matches
+from features.forward_auth.gateway.request import matches
 from tests.gateway.tokens import signed_pass
 from tests.support.providers.shop import PAGE, SCRIPT
 
@@ -78,7 +78,7 @@ async def test_an_api_call_without_a_pass_gets_a_problem(proxy):
     assert (other.status_code, other.json()["type"]) == (403, "/problems/wrong-event")
 
 
-async def test_a_handover_code_is_exchanged_for_a_pass_cookie(proxy, fan, queue, state):
+async def test_a_handover_code_is_exchanged_for_a_pass_cookie(proxy, fan):
     redirect = await proxy.check("GET", "/a?b=c", **PAGE)
     browser_cookie = redirect.headers["set-cookie"].split(";")[0]
     browser_id = redirect.headers["location"].rpartition("gate=")[2]
@@ -95,7 +95,7 @@ async def test_a_handover_code_is_exchanged_for_a_pass_cookie(proxy, fan, queue,
     assert (await proxy.check("GET", "/a?b=c", cookie=cookie, **PAGE)).status_code == 200
 
 
-async def test_the_return_links_of_a_fan_are_limited(fan, queue, state):
+async def test_the_return_links_of_a_fan_are_limited(fan):
     body = {"return_to": f"{SITE}/", "gate": "g" * 24}
 
     async def ask(holder: str) -> httpx.Response:
@@ -108,13 +108,13 @@ async def test_the_return_links_of_a_fan_are_limited(fan, queue, state):
     assert (await ask("another")).status_code == 201
 
 
-async def test_the_code_of_a_pass_that_was_released_meanwhile_is_spent(proxy, fan, queue, state):
+async def test_the_code_of_a_pass_that_was_released_meanwhile_is_spent(proxy, fan, forward_auth):
     redirect = await proxy.check("GET", "/", **PAGE)
     browser_cookie = redirect.headers["set-cookie"].split(";")[0]
     body = {"return_to": f"{SITE}/", "gate": redirect.headers["location"].rpartition("gate=")[2]}
     headers = {"authorization": f"Bearer {signed_pass()}"}
     handover = await fan.post("/events/show/queue/handover", json=body, headers=headers)
-    state.forward_auth.revoked_passes._events["show"].passes["1-0-1-1"] = 2**53
+    forward_auth.revoked_passes._events["show"].passes["1-0-1-1"] = 2**53
     uri = handover.json()["location"].removeprefix(SITE)
     arrival = await proxy.check("GET", uri, cookie=browser_cookie, **PAGE)
     assert (arrival.headers["x-onsale-verdict"], arrival.headers.get("set-cookie")) == ("code-spent", None)

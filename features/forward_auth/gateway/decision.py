@@ -6,62 +6,107 @@ outside the rollout. All other page requests are redirected to the waiting room,
 
 Failing open has a time limit, which begins with the outage. An outage ends only when the line has been healthy for as
 long as the limit: a flapping line does not restart it.
+
+A one-time code takes a pass from the waiting room's host to the site: the address carries the code only. It works once,
+for 30 s, on one site, in the one browser that this site redirected to the waiting room.
 """
 
+import hashlib
+import re
+import secrets
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import get_args
 from urllib.parse import urlencode
 
 from cachetools import FIFOCache
+from prometheus_client import Counter
+from pydantic import BaseModel
 
-from services.gateway.forward_auth.handover_codes import COOKIE_PROBE, Grant, OneTimeCodes, browser_binding, new_gate_id
-from services.gateway.forward_auth.request import OriginalRequest, allowed_site, gate_cookie, is_exempt, with_code
-from services.gateway.metrics import FAIL_OPEN, RELEASES
-from services.gateway.problems import ReturnUrlNotAllowed
-from services.gateway.protection.identity import TokenReader
-from services.gateway.protection.rate_limits import RateLimits
-from services.gateway.waiting_line.cache import LineCache
-from services.gateway.waiting_line.place_client import PlaceClient
+from features.forward_auth.gateway.request import (
+    OriginalRequest,
+    Proxy,
+    allowed_site,
+    gate_cookie,
+    is_exempt,
+    with_code,
+)
+from services.gateway.metrics import FRAMES, LIMITS, RATE_LIMITED
+from services.gateway.protection.rate_limits import require_token
+from services.gateway.state import State
+from services.gateway.tuning import DEFAULTS as TUNING
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.clients.revoked_passes import RevokedPasses
 from shared.contracts.queue import PlaceState
 from shared.contracts.room_options import ForwardAuthRules, RoomOptions
-from shared.errors.problems import BadCredential, NoCredential, Overloaded, Problem, Unavailable, WrongEvent
+from shared.errors.problems import (
+    BadCredential,
+    MalformedRequest,
+    NoCredential,
+    Overloaded,
+    Problem,
+    TooManyRequests,
+    Unavailable,
+    UnknownEvent,
+    WrongEvent,
+)
+from shared.redis.client import REDIS_AWAY
 from shared.rules.rollout import outside
-from shared.security.limits import bare_address
-from shared.security.tokens import Pass, PassReader, pass_cookie, set_cookie
+from shared.runtime.metrics import with_series
+from shared.security.limits import Buckets, bare_address
+from shared.security.tokens import Pass, PassReader, b64, pass_cookie, set_cookie
 
 DEFAULTS = RoomOptions()
 OUTAGES_MAX = 10_000
+CODE_LIFETIME_S = 30
+COOKIE_PROBE = "here"  # not a code: tests whether the browser keeps cookies
+_CODE = re.compile(r"[A-Za-z0-9_-]{32}")
+LINKS_PER_MINUTE = 20  # return links of one fan; as many at once
+RETURN_LINK = "return-link"  # that limit, in the metric
+REFUSALS = (
+    NoCredential, BadCredential, WrongEvent, MalformedRequest, UnknownEvent, TooManyRequests, Overloaded, Unavailable,
+)  # fmt: skip
+VERDICTS = (
+    "admitted", "let-through", "engine-away", "outside-share", "outside-share-kept", "outside-share-marked",
+    "no-cookies", "code-spent", "handed-over", "to-the-room", *(problem.slug for problem in REFUSALS),
+)  # fmt: skip
+CHECKS = with_series(
+    Counter("gateway_forward_auth_checks_total", "Forward-auth checks, by proxy and verdict.", ["proxy", "verdict"]),
+    proxy=get_args(Proxy), verdict=VERDICTS,
+)  # fmt: skip
+FAIL_OPEN = with_series(
+    Counter(
+        "gateway_forward_auth_redis_errors_total",
+        "Requests without a pass while the line is out of order, by verdict.",
+        ["verdict"],
+    ),
+    verdict=("admitted", "time-limit-over", "waits"),
+)
+RELEASES = with_series(
+    Counter("gateway_forward_auth_releases_total", "Slots released by sites, by the place's new state.", ["state"]),
+    state=get_args(PlaceState),
+)
+with_series(RATE_LIMITED, limit=(*LIMITS, RETURN_LINK))
+
+
+class ReturnUrlNotAllowed(Problem, status=422):
+    """This return address is not allowed. Add its site to `gate.return_to` of the event file."""
+
+
+class Grant(BaseModel):
+    """The pass that a code stands for, and where it may be redeemed."""
+
+    event_id: str
+    site: str
+    browser: str
+    admission: str
 
 
 @dataclass
 class _Outage:
     began_s: float
     healthy_since_s: float | None = None
-
-
-class FailOpenWindow:
-    """The outages of lines, as this process measures them."""
-
-    def __init__(self) -> None:
-        self._outages: FIFOCache[str, _Outage] = FIFOCache(OUTAGES_MAX)
-
-    def outage_s(self, event_id: str, *, healthy: bool, limit_s: float) -> float | None:
-        """How long this line has been out of order; `None` if it is healthy."""
-        now_s, outage = time.monotonic(), self._outages.get(event_id)
-        if not healthy:
-            if outage is None:
-                outage = self._outages[event_id] = _Outage(now_s)
-            outage.healthy_since_s = None
-            return now_s - outage.began_s
-        if outage is not None:
-            if outage.healthy_since_s is None:
-                outage.healthy_since_s = now_s
-            elif now_s - outage.healthy_since_s >= limit_s:
-                del self._outages[event_id]
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +122,24 @@ class Decision:
     problem: Problem | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardAuth:
     """Decides about requests to protected sites, and takes passes to those sites and back."""
 
-    line_cache: LineCache
-    passes: PassReader
-    revoked_passes: RevokedPasses
-    fail_open_window: FailOpenWindow
-    handover_codes: OneTimeCodes
-    token_reader: TokenReader
-    place_client: PlaceClient
-    rate_limits: RateLimits
+    def __init__(self, state: State) -> None:
+        self._line_cache, self._token_reader, self._places = state.line_cache, state.token_reader, state.place_client
+        self.passes, self._redis = PassReader.of(state.settings), state.redis
+        self.revoked_passes = RevokedPasses(state.redis, state.queue, invalid=FRAMES.labels("invalid").inc)
+        self._outages: FIFOCache[str, _Outage] = FIFOCache(OUTAGES_MAX)
+        self._links = Buckets(
+            per_s=LINKS_PER_MINUTE / 60, burst=LINKS_PER_MINUTE, keys_max=TUNING.rate_limit_keys_max,
+            shared_by=state.settings.processes,
+        )  # fmt: skip
 
     async def decide(self, request: OriginalRequest) -> Decision:
         """Raises `UnknownEvent`."""
         line: LineSnapshot | None = None
         with suppress(Unavailable, Overloaded):  # neither this process nor the queue knows the line
-            line = await self.line_cache.line(request.event_id)
+            line = await self._line_cache.line(request.event_id)
         options = line.frame.options if line else DEFAULTS
         if request.code:
             return await self._redeem_code(request, options.gate, request.code, line)
@@ -108,18 +153,19 @@ class ForwardAuth:
         """The address `return_to` with a one-time code for the pass `text`, good only in `browser`. Raises what is
         wrong with the pass, `TooManyRequests`, `ReturnUrlNotAllowed`, `UnknownEvent`, `Overloaded`, `Unavailable`.
         """
-        line = await self.line_cache.line(event_id)
+        line = await self._line_cache.line(event_id)
         admission = await self._require_pass(event_id, [text], line)
-        self.rate_limits.check_return_link(event_id, admission.holder)
+        require_token(self._links.take((event_id, admission.holder), now_s=time.monotonic()), RETURN_LINK)
         site = allowed_site(return_to, line.frame.options.gate)
         if site is None:
             raise ReturnUrlNotAllowed
-        code = await self.handover_codes.issue(Grant(event_id=event_id, site=site, browser=browser, admission=text))
+        code, grant = secrets.token_urlsafe(24), Grant(event_id=event_id, site=site, browser=browser, admission=text)
+        await self._redis.set(_key(code), grant.model_dump_json(), ex=CODE_LIFETIME_S)
         return with_code(return_to.partition("#")[0], code)
 
     async def release_slot(self, event_id: str, text: str) -> PlaceState:
         """Ends the session of the pass `text`. Raises `BadCredential`, `WrongEvent`, `StaleEpoch`, `Unavailable`."""
-        status = await self.place_client.release(self._read_pass(event_id, text))
+        status = await self._places.release(self._read_pass(event_id, text))
         RELEASES.labels(status).inc()
         return status
 
@@ -151,7 +197,7 @@ class ForwardAuth:
             return Decision("let-through")
         if self._fail_open(request.event_id, options.gate, line):
             return Decision("engine-away")
-        gate_id = request.gate_id or new_gate_id()
+        gate_id = request.gate_id or secrets.token_urlsafe(16)
         if options.rollout_percent < 100 and (bypass := self._bypass(request, options, gate_id)):
             return bypass
         if not request.is_page:
@@ -167,8 +213,8 @@ class ForwardAuth:
         if line is None:
             FAIL_OPEN.labels("waits").inc()
             return False
-        healthy = self.line_cache.is_fresh(line)
-        outage_s = self.fail_open_window.outage_s(event_id, healthy=healthy, limit_s=rules.admit_on_error_s)
+        healthy = self._line_cache.is_fresh(line)
+        outage_s = self._outage_s(event_id, healthy=healthy, limit_s=rules.admit_on_error_s)
         if outage_s is None:
             return False
         may_admit = rules.on_engine_error == "admit"
@@ -176,13 +222,30 @@ class ForwardAuth:
         FAIL_OPEN.labels("admitted" if admits else "time-limit-over" if may_admit else "waits").inc()
         return admits
 
+    def _outage_s(self, event_id: str, *, healthy: bool, limit_s: float) -> float | None:
+        """How long this line has been out of order, as this process measures it; `None` if it is healthy."""
+        now_s, outage = time.monotonic(), self._outages.get(event_id)
+        if not healthy:
+            if outage is None:
+                outage = self._outages[event_id] = _Outage(now_s)
+            outage.healthy_since_s = None
+            return now_s - outage.began_s
+        if outage is not None:
+            if outage.healthy_since_s is None:
+                outage.healthy_since_s = now_s
+            elif now_s - outage.healthy_since_s >= limit_s:
+                del self._outages[event_id]
+        return None
+
     def _bypass(self, request: OriginalRequest, options: RoomOptions, gate_id: str) -> Decision | None:
         """Lets fans outside the rolled-out share pass. A browser first gets a cookie that identifies it; a call without
         the cookie is drawn by its address.
         """
         by_id = request.gate_id is not None or request.is_page
         named = request.headers.get("x-forwarded-for", "").rpartition(",")[2]
-        drawn = self._browser_holder(request.event_id, gate_id) if by_id else bare_address(named)
+        # in the line this browser will be this holder: site and waiting room draw the same share
+        holder = self._token_reader.holder_for_key(request.event_id, browser_binding(gate_id).encode())
+        drawn = holder if by_id else bare_address(named)
         if not drawn or not outside(request.event_id, drawn, options.rollout_percent):
             return None
         if request.gate_id is None and request.is_page:
@@ -192,10 +255,6 @@ class ForwardAuth:
                 cookie=_set_gate_cookie(request, gate_id),
             )
         return Decision("outside-share")
-
-    def _browser_holder(self, event_id: str, gate_id: str) -> str:
-        """The holder that this browser will be in the line, so that site and waiting room draw the same share."""
-        return self.token_reader.holder_for_key(event_id, browser_binding(gate_id).encode())
 
     async def _redeem_code(
         self, request: OriginalRequest, rules: ForwardAuthRules, code: str, line: LineSnapshot | None
@@ -208,7 +267,7 @@ class ForwardAuth:
         here = _original_url(request, rules)
         if code == COOKIE_PROBE:
             return Decision("outside-share-kept", location=here)
-        grant = await self.handover_codes.redeem(code)
+        grant = await self._spend(code)
         expected = (request.event_id, request.site, browser_binding(request.gate_id))
         if grant is None or (grant.event_id, grant.site, grant.browser) != expected:
             return Decision("code-spent", location=here)
@@ -220,6 +279,25 @@ class ForwardAuth:
         name = pass_cookie(request.event_id, secure=request.secure)
         cookie = set_cookie(name, grant.admission, max_age_s=max_age_s, secure=request.secure)
         return Decision("handed-over", location=here, cookie=cookie)
+
+    async def _spend(self, code: str) -> Grant | None:
+        """The grant of a code, once; `None` if it is spent or expired, and while Redis is away."""
+        if not _CODE.fullmatch(code):
+            return None
+        try:
+            raw = await self._redis.getdel(_key(code))
+        except REDIS_AWAY:
+            return None
+        return None if raw is None else Grant.model_validate_json(raw)
+
+
+def browser_binding(gate_id: str) -> str:
+    """SHA-256 of the gate id: identifies the browser to other hosts without letting them impersonate it."""
+    return b64(hashlib.sha256(f"onsale gate {gate_id}".encode()).digest()[:18])
+
+
+def _key(code: str) -> str:
+    return f"gateway:handover:{hashlib.sha256(code.encode()).hexdigest()}"
 
 
 def _redirect_to_waiting_room(request: OriginalRequest, rules: ForwardAuthRules, gate_id: str) -> Decision:

@@ -22,11 +22,6 @@ _HOST = re.compile(r"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1
 _URI = re.compile(r"/[!-~]*")
 _METHOD = re.compile(r"[A-Z]{3,16}")
 _GATE_ID = re.compile(r"[A-Za-z0-9_-]{22}")
-_ORIGINAL_HEADERS: dict[Proxy, tuple[str, str]] = {
-    "nginx": ("x-original-method", "x-original-uri"),
-    "traefik": ("x-forwarded-method", "x-forwarded-uri"),
-    "caddy": ("x-forwarded-method", "x-forwarded-uri"),
-}
 
 
 def gate_cookie(event_id: str, *, secure: bool = False) -> str:
@@ -49,10 +44,6 @@ class OriginalRequest:
     def secure(self) -> bool:
         """Whether the site is requested over HTTPS, where no other site can set its cookies."""
         return self.site.startswith("https:")
-
-    @property
-    def path(self) -> str:
-        return self.uri.partition("?")[0]
 
     @property
     def code(self) -> str | None:
@@ -89,16 +80,15 @@ class OriginalRequest:
 
 def read_request(request: Request, proxy: Proxy, event_id: str, tail: str) -> OriginalRequest:
     """The original request of this check. Raises `MalformedRequest` for an address that no browser would send."""
-    if proxy == "envoy":
+    headers, host = request.headers, request.headers.get("host", "")
+    if proxy == "envoy":  # it keeps the site's own Host
         query = request.url.query if tail else ""
         method, uri = request.method, (tail or "/") + (f"?{query}" if query else "")
     else:
-        names = _ORIGINAL_HEADERS[proxy]
-        method, uri = request.headers.get(names[0], request.method), request.headers.get(names[1], "/")
-    host = request.headers.get("host", "")
-    if proxy != "envoy":  # Envoy keeps the site's own Host
-        host = request.headers.get("x-forwarded-host") or host
-    scheme = "https" if request.headers.get("x-forwarded-proto", "").lower() == "https" else "http"
+        prefix = "x-original" if proxy == "nginx" else "x-forwarded"
+        method, uri = headers.get(f"{prefix}-method", request.method), headers.get(f"{prefix}-uri", "/")
+        host = headers.get("x-forwarded-host") or host
+    scheme = "https" if headers.get("x-forwarded-proto", "").lower() == "https" else "http"
     is_valid = _HOST.fullmatch(host) and _METHOD.fullmatch(method) and _URI.fullmatch(uri) and len(uri) <= URI_MAX_CHARS
     if not is_valid:
         raise MalformedRequest(
@@ -109,7 +99,7 @@ def read_request(request: Request, proxy: Proxy, event_id: str, tail: str) -> Or
         method=method,
         site=f"{scheme}://{host.lower()}",
         uri=uri,
-        headers=request.headers,
+        headers=headers,
         cookies=request.cookies,
     )
 
@@ -138,7 +128,7 @@ def is_exempt(request: OriginalRequest, rules: ForwardAuthRules) -> bool:
         return "access-control-request-method" in request.headers and request.headers.get("origin") in own_sites
     if request.method not in ("GET", "HEAD") or not rules.let_through:
         return False
-    path = request.path
+    path = request.uri.partition("?")[0]
     plain = _PLAIN_PATH.fullmatch(path) and "//" not in path and "/." not in path and ".." not in path
     return bool(plain) and any(matches(pattern, path) for pattern in rules.let_through)
 

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from services.gateway.forward_auth.handover_codes import COOKIE_PROBE
+from features.forward_auth.gateway.decision import COOKIE_PROBE
 from shared.rules.rollout import outside
 from shared.runtime.clock import now_ms
 from shared.web.app import public
@@ -47,8 +47,8 @@ async def rules(gateway, shop, queue, publish_frame):
 
     gate = gate_of(gateway, shop)
 
-    async def change(percent: float = 100, **forward_auth) -> None:
-        gate.update(forward_auth)
+    async def change(percent: float = 100, **changes) -> None:
+        gate.update(changes)
         await publish_frame(await queue.configure(rollout_percent=percent, gate=gate))
 
     await change()
@@ -195,25 +195,27 @@ async def test_allowed_paths_pass_and_tricky_spellings_of_them_do_not(shop, rule
         assert (await fan.options(f"{shop}/api", headers=SCRIPT)).status_code == 401
 
 
-async def test_in_an_outage_forward_auth_admits_everybody_for_a_limited_time_if_configured(shop, rules, outage, state):
+async def test_in_an_outage_forward_auth_admits_everybody_for_a_limited_time_if_configured(
+    shop, rules, outage, forward_auth
+):
     async with browser() as fan:
         await rules(on_engine_error="admit", admit_on_error_s=30)
         assert (await fan.get(f"{shop}/")).status_code == 303
         await outage(ready=False)
         assert (await fan.get(f"{shop}/")).status_code == 200
         assert (await fan.get(f"{shop}/api", headers=SCRIPT)).status_code == 200
-        state.forward_auth.fail_open_window._outages["show"].began_s -= 31
+        forward_auth._outages["show"].began_s -= 31
         assert (await fan.get(f"{shop}/")).status_code == 303, "the time limit is over"
         await outage(ready=True)
         for _ in range(2):
             await fan.get(f"{shop}/")
         await outage(ready=False)
         assert (await fan.get(f"{shop}/")).status_code == 303, "a short recovery starts no new time limit"
-        recovery_s = state.forward_auth.fail_open_window._outages["show"].healthy_since_s
+        recovery_s = forward_auth._outages["show"].healthy_since_s
         assert recovery_s is None, "short recoveries do not add up"
         await outage(ready=True)
         await fan.get(f"{shop}/")
-        state.forward_auth.fail_open_window._outages["show"].healthy_since_s -= 31
+        forward_auth._outages["show"].healthy_since_s -= 31
         await fan.get(f"{shop}/")
         await outage(ready=False)
         assert (await fan.get(f"{shop}/")).status_code == 200, "after a long recovery it is a new outage"
@@ -222,17 +224,19 @@ async def test_in_an_outage_forward_auth_admits_everybody_for_a_limited_time_if_
         assert (await fan.get(f"{shop}/", headers={"cookie": f"onsale_pass_show={signed_pass()}"})).status_code == 200
 
 
-async def test_invented_events_do_not_restart_the_time_limit_of_an_outage(gateway, shop, rules, queue, outage, state):
+async def test_invented_events_do_not_restart_the_time_limit_of_an_outage(
+    gateway, shop, rules, queue, outage, forward_auth
+):
     async with browser() as fan:
         await rules(on_engine_error="admit", admit_on_error_s=30)
         await outage(ready=False)
         queue.away = True
         assert (await fan.get(f"{shop}/")).status_code == 200
-        window = state.forward_auth.fail_open_window
-        window._outages["show"].began_s -= 31
+        outages = forward_auth._outages
+        outages["show"].began_s -= 31
         check = f"http://127.0.0.1:{gateway}/gate/nginx/check?event="
         assert {(await fan.get(f"{check}invented-{n}")).status_code for n in range(20)} == {401}
-        assert list(window._outages) == ["show"]
+        assert list(outages) == ["show"]
         assert (await fan.get(f"{shop}/")).status_code == 303
 
 

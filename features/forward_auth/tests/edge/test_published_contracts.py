@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from features.forward_auth.tests.edge.npm_packages import installed
 from shared.security.tokens import b64, development_keys
-from tests.gateway.edge.npm_packages import installed
 from tests.gateway.tokens import signed_pass
 from tests.support.programs import need, needs
 
-EDGE = Path(__file__).parents[3] / "deploy" / "edge"
+EDGE = Path(__file__).parents[4] / "deploy" / "edge"
 COMPILER = "@fastly/js-compute/dist/cli/js-compute-runtime-cli.js"
 pytestmark = [needs("node", "npm"), pytest.mark.proof, pytest.mark.timeout(600)]
 

@@ -1,0 +1,9 @@
+"""What the feature adds, and where."""
+
+from shared.features import Feature
+
+FEATURE = Feature(
+    name="forward_auth",
+    what="Lets a waiting room stand in front of any site: its proxy asks about each request whether it may pass.",
+    parts={"gateway": "features.forward_auth.gateway.api:PART"},
+)

@@ -1,0 +1,1 @@
+"""The gateway's decision about requests to protected sites, and the way back to them."""

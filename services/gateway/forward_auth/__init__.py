@@ -1,1 +1,0 @@
-"""Forward-auth: whether a request to a protected site may pass."""
