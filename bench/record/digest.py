@@ -10,7 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SUFFIXES = frozenset({".py", ".sql", ".lua"})
 EVERY_SERVICE = ("services", "features")
-_LINE, _STOCK, _ORDERS = ("services/gateway", "services/queue"), ("services/inventory",), ("services/orders",)
+_LINE = ("services/gateway", "services/queue", "features/proof_of_work/gateway.py")
+_STOCK, _ORDERS = ("services/inventory",), ("services/orders",)
 _COMMANDS = (  # `onsale up` and `onsale simulate`
     *EVERY_SERVICE, "bench/journey",
     *(f"onsale/{part}" for part in ("local", "server", "simulate", "client", "sandbox", "examples")),

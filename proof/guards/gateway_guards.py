@@ -4,7 +4,7 @@ from proof.guards.guard import Guard
 
 GATEWAY = "services/gateway"
 IDENTITY = f"{GATEWAY}/protection/identity.py"
-PROOF_OF_WORK = f"{GATEWAY}/protection/proof_of_work.py"
+PROOF_OF_WORK = "features/proof_of_work/gateway.py"
 FORWARD_AUTH = "features/forward_auth/gateway"
 DECISION = f"{FORWARD_AUTH}/decision.py"
 LINE = f"{GATEWAY}/waiting_line"
@@ -71,7 +71,7 @@ GUARDS = (
     ),
     Guard(
         "Only new fans raise the work of others",
-        PROOF_OF_WORK, "            if not arrived.is_new_fan:", "            if False:",
+        PROOF_OF_WORK, "            if not attempt.is_new:", "            if False:",
         "test_a_fan_who_joins_again_and_again_raises_nobodys_work",
     ),
     Guard(
@@ -81,23 +81,28 @@ GUARDS = (
     ),
     Guard(
         "A wait is over at its time",
-        f"{GATEWAY}/protection/entry_delay.py", "if not_before_s is not None and time.time() >= not_before_s:", "if not_before_s is not None:",
+        PROOF_OF_WORK, "if not_before_s is not None and time.time() >= not_before_s:", "if not_before_s is not None:",
         "test_a_fan_waits_as_long_as_a_slow_phone_computes_and_joins",
     ),
     Guard(
         "A wait cannot be forged",
-        f"{GATEWAY}/protection/entry_delay.py", "return int(not_before_s) if hmac.compare_digest(mac, genuine) else None", "return int(not_before_s)",
+        PROOF_OF_WORK, "return int(not_before_s) if hmac.compare_digest(mac, genuine) else None", "return int(not_before_s)",
         "test_a_forged_or_expired_wait_counts_as_none",
     ),
     Guard(
         "A wait is good for a while",
-        f"{GATEWAY}/protection/entry_delay.py", " or int(expires_s) < time.time():", ":",
+        PROOF_OF_WORK, " or int(expires_s) < time.time():", ":",
         "test_a_forged_or_expired_wait_counts_as_none",
     ),
     Guard(
         "Few fans of an address wait at a time",
-        f"{GATEWAY}/protection/entry_delay.py", "        if len(ends) >= self._most:", "        if False:",
+        PROOF_OF_WORK, "        if len(ends) >= self._most:", "        if False:",
         "test_few_fans_of_an_address_wait_at_a_time",
+    ),
+    Guard(
+        "A feature that looks at a join holds its fan up for a second at most",
+        "shared/web/before_join.py", "asyncio.timeout(BEFORE_JOIN_S)", "asyncio.timeout(None)",
+        "test_a_feature_that_takes_too_long_refuses_the_join",
     ),
     Guard(
         "An address joins a limited number of fans",

@@ -19,7 +19,6 @@ from services.gateway.fan_pages.own_event import OwnEventParts
 from services.gateway.fan_pages.seat_tables import SeatTables
 from services.gateway.metrics import HEARTBEATS_DROPPED, HEARTBEATS_SENT
 from services.gateway.protection.identity import TokenReader
-from services.gateway.protection.proof_of_work import JoinPolicy
 from services.gateway.protection.rate_limits import PlainPageLimit, RateLimits
 from services.gateway.settings import Settings
 from services.gateway.state import State
@@ -128,7 +127,6 @@ def build_state(settings: Settings, tuning: Tuning, redis: Redis, services: Serv
             queue, service="gateway", sent=HEARTBEATS_SENT.inc, dropped=HEARTBEATS_DROPPED.inc
         ),
         lottery_cache=LotteryCache(LotteryClient(services.queue)),
-        join_policy=JoinPolicy(settings, token_reader, rate_limits, place_client),
         rate_limits=rate_limits,
     )
 
@@ -137,13 +135,11 @@ async def _close(state: State) -> None:
     """Answers pending requests, then sends the final heartbeats: the queue must not take the silence that follows for
     lost heartbeats.
     """
-    await state.join_batcher.close()
-    await state.place_client.close()
-    await state.user_places.close()
-    await state.event_pages.close()
-    await state.catalogue_pages.close()
-    await state.own_event_parts.seat_tables.close()
-    await state.line_cache.close()
-    await state.lottery_cache.close()
+    for close in (
+        state.join_batcher.close, state.place_client.close, state.user_places.close, state.event_pages.close,
+        state.catalogue_pages.close, state.own_event_parts.seat_tables.close, state.line_cache.close,
+        state.lottery_cache.close,
+    ):  # fmt: skip
+        await close()
     with suppress(Problem):
         await state.heartbeats.report(final=True)

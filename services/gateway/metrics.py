@@ -30,14 +30,6 @@ HEARTBEATS_SENT = Counter("gateway_heartbeats_sent_total", "Places reported as a
 HEARTBEATS_DROPPED = Counter(
     "gateway_heartbeats_dropped_total", "Heartbeats beyond the number that one process collects per lane."
 )
-PROOFS = with_series(
-    Counter("gateway_proofs_of_work_total", "Proofs of work required or checked, by outcome.", ["outcome"]),
-    outcome=("needed", "malformed", "expired", "forged", "unsolved", "other", "solved"),
-)
-ENTRY_DELAYS = with_series(
-    Counter("gateway_entry_delays_total", "Waits before joining, of fans without scripts, by outcome.", ["outcome"]),
-    outcome=("started", "early", "invalid", "waited"),
-)
 PLAIN_PAGES = with_series(
     Counter(
         "gateway_plain_pages_total", "Pages for fans without scripts: rendered, or busy beyond the limit.", ["outcome"]

@@ -23,13 +23,5 @@ class UnknownLane(Problem, status=422):
     """This line has no such lane. Join one of the lanes that the public line lists."""
 
 
-class ProofOfWorkNeeded(Problem, status=428):
-    """This line requires a proof of work. Solve the challenge and join again."""
-
-
-class EntryDelayed(Problem, status=428):
-    """This line lets fans without scripts in after a wait. Wait, then join again with the same form."""
-
-
 class CookiesNeeded(Problem, status=403):
     """This browser keeps no cookies of ours, and a place in line would be one. Allow cookies, then join again."""

@@ -1,6 +1,6 @@
 """The container of the gateway: one object per process, opened by the app, handed to every handler."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.types import Scope
 
@@ -8,7 +8,6 @@ from services.gateway.catalogue_page import CataloguePages
 from services.gateway.documents import EventPages
 from services.gateway.fan_pages.own_event import OwnEventParts
 from services.gateway.protection.identity import TokenReader
-from services.gateway.protection.proof_of_work import JoinPolicy
 from services.gateway.protection.rate_limits import PlainPageLimit, RateLimits
 from services.gateway.settings import Settings
 from services.gateway.waiting_line.cache import LineCache
@@ -21,6 +20,7 @@ from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.redis.client import Redis
 from shared.security.tokens import QueueToken
+from shared.web.before_join import BeforeJoin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +42,8 @@ class State:
     user_places: UserPlaces
     heartbeats: HeartbeatReporter
     lottery_cache: LotteryCache
-    join_policy: JoinPolicy
     rate_limits: RateLimits
+    before_join: list[BeforeJoin] = field(default_factory=list)  # what features do about each join
 
     async def require_place(self, scope: Scope, event_id: str) -> QueueToken:
         """The place of this request: of its queue token, or of its signed-in user. Raises `NoCredential`,

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from features.forward_auth.gateway.decision import RETURN_LINK, ForwardAuth
-from services.gateway.protection.entry_delay import WAITS_MAX, WaitsOfAddresses
-from services.gateway.protection.proof_of_work import ArrivalRate
+from features.proof_of_work.gateway import WAITS_MAX, ArrivalRate, EntryDelays
 from services.gateway.protection.rate_limits import PlainPageLimit, RateLimits, require_token
 from services.gateway.settings import Settings as GatewaySettings
 from services.inventory.settings import Settings as InventorySettings
@@ -27,6 +26,7 @@ from services.notifier.tuning import DEFAULTS
 from shared.errors.problems import BadCredential, TooManyRequests, TooManyWrongCodes
 from shared.security.auth import WRONG_KEYS_PER_MINUTE, WrongKeys
 from shared.security.limits import ADDRESS_AT_ONCE, AddressGuessLimiter, AddressHolds, FanLimit, Guess
+from shared.security.tokens import development_keys
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = (1, 2, 3, 8)
@@ -71,8 +71,8 @@ def pages(processes: int) -> Callable[[], object]:
 
 
 def entry_waits(processes: int) -> Callable[[], object]:
-    waits = WaitsOfAddresses(addresses_max=10, processes=processes)
-    return lambda: waits.begin(ADDRESS, lasts_s=60)
+    delays = EntryDelays(development_keys("queue-token"), addresses_max=10, processes=processes)
+    return lambda: delays._begin(ADDRESS, lasts_s=60)
 
 
 def streams(processes: int) -> Callable[[], object]:
@@ -155,7 +155,7 @@ def test_arrivals_count_as_many_times_as_there_are_processes() -> None:
 
 MADE = {
     "Buckets", "FanLimit", "GuessLimiter", "AddressGuessLimiter", "WrongKeys", "PlainPageLimit", "AddressHolds",
-    "EntryDelays", "WaitsOfAddresses", "ArrivalRate", "JoinBatcher",
+    "EntryDelays", "ArrivalRate", "JoinBatcher",
 }  # fmt: skip
 
 

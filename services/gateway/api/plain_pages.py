@@ -4,6 +4,9 @@ They are rendered for one fan, stored by nobody, and refresh by a header field w
 browser counts as one without scripts once it has posted a form or followed `?scripts=off`; the page's script ends that.
 """
 
+import math
+import re
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from html import escape
@@ -34,6 +37,7 @@ OWN_WORDS = {
     "idempotency-key-reused": "order_unknown",
 }  # fmt: skip
 UNSHOWN = frozenset({"entry-delayed"})
+ENTRY, ENTRY_MAX_S = re.compile(r"[\w-]+\.([0-9]{1,12})\.[\w.-]+"), 31
 
 
 def has_no_scripts(request: Request) -> bool:
@@ -84,7 +88,7 @@ async def plain_event_page(state: State, event_id: str, request: Request) -> Ans
     view.problem = view.problem or _problem_words(text, query.get("problem"))
     view.typed = _typed(state, request)
     if view.step == "lobby" and (entry := query.get("entry")):
-        view.waits_s, view.again_s = state.join_policy.entry_delays.left_s(entry), None
+        view.waits_s, view.again_s = _left_s(entry), None
         slots = {"entry": f'<input type="hidden" name="entry" value="{escape(entry)}">'}
     view.orders = view.orders or _orders_of(state, request) if view.step == "ended" else ()
     if view.again_s is not None and "still" in query:
@@ -191,6 +195,12 @@ def _personal(request: Request, shell: Shell, slots: Mapping[str, str], *, again
         kept = set_cookie(PLAIN_COOKIE, "1", max_age_s=PLAIN_COOKIE_S, secure=secure, readable=True)
         headers["set-cookie"] = kept
     return compressed(request.fields, Answer(200, shell.filled(slots).encode(), fields_of(headers)), level=1)
+
+
+def _left_s(entry: str) -> int:
+    """Seconds until the time that is the second part of what a join was answered with; nobody has checked it."""
+    found = ENTRY.fullmatch(entry)
+    return max(0, math.ceil(min(int(found[1]) - time.time(), ENTRY_MAX_S))) if found else 0
 
 
 def _busy(request: Request, text: Words) -> Answer:

@@ -9,15 +9,7 @@ from typing import Any
 import orjson
 from starlette.types import Scope
 
-from services.gateway.api.schemas import (
-    ChallengeAnswer,
-    EmptyBody,
-    JoinBody,
-    JoinedAnswer,
-    LineAnswer,
-    PassAnswer,
-    StatusAnswer,
-)
+from services.gateway.api.schemas import EmptyBody, JoinBody, JoinedAnswer, LineAnswer, PassAnswer, StatusAnswer
 from services.gateway.metrics import CLAIMS, POLLS
 from services.gateway.protection.identity import Claims
 from services.gateway.state import State
@@ -31,6 +23,7 @@ from shared.rules.rollout import outside
 from shared.runtime.clock import now_ms, rfc3339
 from shared.security.tokens import QueueToken, pass_cookie, queue_cookie, set_cookie
 from shared.web.answers import JSON, NO_STORE, Answer, Later, json_answer
+from shared.web.before_join import JoinAttempt, hooked
 from shared.web.fast_routes import FastRoute
 from shared.web.request import Field, Request
 
@@ -171,12 +164,14 @@ async def status_from_queue(state: State, line: LineSnapshot, token: QueueToken)
 
 def join(request: Request) -> Later | Awaitable[Answer]:
     """Adds a fan to the line; a fan who joins again gets the same place. It waits for nothing but the batch, as nearly
-    all joins of a crowd, if the body is empty, this process has the line, the room wants no proof of work, and the fan
-    is no signed-in user.
+    all joins of a crowd, if the body is empty, this process has the line, no feature has to do with this join, and the
+    fan is no signed-in user.
     """
     state, event_id = context(request)
     line = state.line_cache.cached(event_id)
-    if request.has_body or request.form or line is None or not state.join_policy.is_off(request.scope, line):
+    if request.has_body or request.form or line is None:
+        return _join(request)
+    if state.before_join and any(hook.wants(request, line.frame) for hook in state.before_join):
         return _join(request)
     fan = state.token_reader.fan(request.scope, event_id)
     if fan is None:
@@ -201,12 +196,13 @@ async def _join(request: Request) -> Answer:
     line = await state.line_cache.line(event_id)
     if given.from_gate and line.rollout_percent < 100:
         fan = state.token_reader.within_rollout(scope, event_id, fan, line.rollout_percent)
-    with state.join_policy.arrival(scope, event_id, line) as arrival:
-        fan = await state.join_policy.require_proof(scope, event_id, line, fan, form=request.form)
+    attempt = JoinAttempt(request, line.frame, fan)
+    async with hooked(state.before_join, attempt):
+        fan = attempt.fan
         if given.code is not None:
             fan = fan.model_copy(update={"code": given.code})
         place = await state.join_batcher.join(event_id, fan, claims, address=state.rate_limits.address_of(scope))
-        arrival.is_new_fan = not place.known
+        attempt.is_new = not place.known
     return _joined(request, await state.line_cache.line(event_id), fan, place)
 
 
@@ -253,15 +249,6 @@ async def identify(state: State, scope: Scope, event_id: str) -> tuple[JoinReque
     if fan.may_be_known:
         state.rate_limits.check_fan(event_id, fan.holder)
     return fan, claims
-
-
-async def challenge(request: Request) -> Answer:
-    """A proof-of-work challenge in advance of joining; 204 while the room requires none."""
-    state, event_id = context(request)
-    fan, _ = await identify(state, request.scope, event_id)
-    line = await state.line_cache.line(event_id)
-    made = state.join_policy.challenge(request.scope, event_id, line, fan)
-    return Answer(204, b"", (NO_STORE,)) if made is None else json_answer(made)
 
 
 # -- the public line ---------------------------------------------------------------------------------------------------
@@ -392,11 +379,6 @@ FAST_ROUTES = [
             410: "Closed or sold out", 428: "Solve the challenge first",
             429: "The line is full, or too many from one address, or too many wrong codes",
         },
-    ),
-    _route(
-        "GET", f"{QUEUE_PATH}/challenge", challenge, summary="Get a proof-of-work challenge",
-        security=[{}, *PLACE_CREDENTIALS], parameters=[IDEMPOTENCY_KEY], refusals=UNKNOWN_EVENT,
-        answers={200: ("ALTCHA's challenge", ChallengeAnswer), 204: ("None is required", None)},
     ),
     _route(
         "GET", QUEUE_PATH, public_line, summary="Get the public state of the waiting room", refusals=UNKNOWN_EVENT,

@@ -1,6 +1,6 @@
 """Bodies and answers of the gateway's API. The fast routes write the same fields by hand; a test compares the two."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, Field
 
@@ -57,13 +57,6 @@ class EstimateChanged(BaseModel):
 
     reason: Reason
     at: AwareDatetime
-
-
-class ChallengeAnswer(BaseModel):
-    """A challenge of ALTCHA: find the number whose hash begins with the key prefix in `parameters`."""
-
-    parameters: dict[str, Any]
-    signature: str
 
 
 class StatusAnswer(BaseModel):

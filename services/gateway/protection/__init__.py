@@ -1,1 +1,1 @@
-"""Identity of a request, proof of work and rate limits."""
+"""Identity of a request, and rate limits."""

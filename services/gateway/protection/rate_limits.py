@@ -17,6 +17,7 @@ from shared.errors.problems import TooManyRequests
 from shared.security.limits import Buckets, client_address
 
 ADDRESS_SHARE = 0.2
+ADDRESS = "onsale.address"  # under which the scope of a request has the client's
 
 
 class RateLimits:
@@ -33,8 +34,13 @@ class RateLimits:
         require_token(self._fans.take((event_id, holder), now_s=time.monotonic()), "fan")
 
     def address_of(self, scope: Scope) -> str | None:
-        """The client address that this request is counted under; `None` if only our own proxies are known."""
-        return client_address(scope, self._trusted_proxies)
+        """The client address that this request is counted under; `None` if only our own proxies are known. A join asks
+        for it at each of its steps: it is read once.
+        """
+        if ADDRESS not in scope:
+            scope[ADDRESS] = client_address(scope, self._trusted_proxies)
+        address: str | None = scope[ADDRESS]
+        return address
 
     def check_address(self, scope: Scope) -> None:
         """Raises `TooManyRequests` when this address joins more fans than the limit."""

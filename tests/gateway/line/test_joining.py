@@ -2,15 +2,18 @@
 
 import asyncio
 import uuid
+from contextlib import asynccontextmanager
 
 import pytest
 
 from services.gateway.tuning import Tuning
 from shared.contracts.frames import StockFrame
 from shared.contracts.queue import JoinBatch
+from shared.errors.problems import RoomClosed
 from shared.rules.rollout import outside
 from shared.runtime.clock import now_ms
 from shared.security.tokens import QueueToken
+from shared.web import before_join
 from tests.gateway.conftest import gateway_client
 from tests.support.wait import wait_until
 
@@ -221,3 +224,57 @@ async def test_joins_beyond_the_limit_of_waiting_ones_are_refused_at_once(queue,
         assert refused.result().headers["retry-after"] == "1"
         queue.may_answer.set()
         assert {answer.status_code for answer in await asyncio.gather(first, *waiting)} == {201}
+
+
+class Hook:
+    """What a feature may do about joins: this one wants those with the header `x-hook`, and does what it says."""
+
+    def __init__(self):
+        self.are_new, self.is_free = [], asyncio.Event()
+
+    def wants(self, request, frame):
+        assert frame.event_id == "show"
+        return request.header(b"x-hook") is not None
+
+    @asynccontextmanager
+    async def joining(self, attempt):
+        does = attempt.request.header(b"x-hook")
+        if does == "refuse":
+            raise RoomClosed
+        if does == "wait":
+            await self.is_free.wait()
+        attempt.fan = attempt.fan.model_copy(update={"holder": does, "may_be_known": True})
+        try:
+            yield
+        finally:
+            self.are_new.append(attempt.is_new)
+
+
+@pytest.fixture
+async def hook(state, queue):
+    await queue.open()
+    state.before_join[:] = [Hook()]
+    return state.before_join[0]
+
+
+async def test_a_feature_may_say_who_joins_and_learns_whether_they_are_new(browser, queue, hook):
+    answers = [await browser().post(PATH, headers={"x-hook": "h" * 24}) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [201, 200]
+    assert await queue.holders() == ["h" * 24]
+    assert hook.are_new == [True, False]
+
+
+async def test_a_feature_may_refuse_a_join_and_the_queue_is_not_asked(fan, queue, hook):
+    refused = await fan.post(PATH, headers={"x-hook": "refuse"})
+    assert (refused.status_code, refused.json()["type"]) == (410, "/problems/room-closed")
+    assert not queue.calls["/joins"]
+    assert (await fan.post(PATH)).status_code == 201, "it does not want this join"
+    assert hook.are_new == []
+
+
+async def test_a_feature_that_takes_too_long_refuses_the_join(fan, queue, hook, monkeypatch):
+    monkeypatch.setattr(before_join, "BEFORE_JOIN_S", 0.02)
+    asyncio.get_running_loop().call_later(0.5, hook.is_free.set)
+    refused = await fan.post(PATH, headers={"x-hook": "wait"})
+    assert (refused.status_code, refused.json()["type"]) == (503, "/problems/unavailable")
+    assert not queue.calls["/joins"]

@@ -1,16 +1,11 @@
 """Rate limits of one gateway process, by fan and by address; many fans behind one address may still join."""
 
-import time
-from types import SimpleNamespace
-
 import pytest
 
-from services.gateway.protection import rate_limits
 from services.gateway.protection.identity import TokenReader
 from services.gateway.settings import Settings
 from shared.security.limits import LOOPBACK, UNREADABLE, Buckets, Networks, client_address
 from shared.security.tokens import QueueToken, QueueTokens
-from tests.gateway.conftest import gateway_client
 from tests.gateway.tokens import queue_token
 
 OUR_PROXIES = Networks("127.0.0.0/8,10.0.0.0/8")
@@ -171,23 +166,3 @@ async def test_clients_whom_a_proxy_names_unreadably_share_one_limit(browser, qu
     answers = [(await browser().post(PATH, headers={"x-forwarded-for": port})).status_code for port in ports]
     assert answers == [201] * 4 + [429] * 2, "one client, whatever its port"
     assert settings.trusted_proxies.nameless["unreadable"] > before
-
-
-async def test_by_default_a_school_behind_one_address_joins_and_a_swarm_must_prove_work(queue, settings, monkeypatch):
-    monkeypatch.setattr(rate_limits, "time", SimpleNamespace(monotonic=lambda: 0.0))  # no token is added meanwhile
-    await queue.open()
-    by_default = Settings(queue_url=settings.queue_url, redis_url=settings.redis_url)
-    async with gateway_client(by_default) as fans:
-        school = {"x-forwarded-for": "198.51.100.1", "origin": "http://gateway"}
-        statuses: list[int] = []
-        began_s = time.monotonic()
-        for _ in range(550):  # the burst of one address is 500
-            fans.cookies.clear()
-            statuses.append((await fans.post(PATH, headers=school)).status_code)
-        assert statuses[:100] == [201] * 100, "the size of a school"
-        lasted_s = time.monotonic() - began_s
-        decayed = 100 * (2 + lasted_s / 10)  # the count decays by 1/e in ten seconds
-        assert sum(status == 201 for status in statuses[100:]) < decayed - 100, "only as many more as decayed"
-        assert {428, 429} <= set(statuses[100:]), "the rest must prove work and is slowed"
-        other_address = await fans.get(f"{PATH}/challenge", headers={"x-forwarded-for": "198.51.100.2"})
-        assert other_address.status_code == 204, "no other address is affected"

@@ -22,10 +22,7 @@ from tests.support.running.apps import borrowed_app
 from tests.support.walk import crossed, listed
 
 JOIN_MAX = 32
-BEFORE_THE_LINE = (
-    "features/", "services/gateway/protection/proof_of_work.py", "services/gateway/protection/entry_delay.py",
-    "services/queue/access/",
-)  # fmt: skip
+BEFORE_THE_LINE = ("features/", "services/queue/access/")
 
 
 async def test_a_join_crosses_few_files(queue: Queue, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

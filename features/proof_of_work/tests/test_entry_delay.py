@@ -6,9 +6,16 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from services.gateway.problems import EntryDelayed
-from services.gateway.protection import entry_delay
-from services.gateway.protection.entry_delay import DELAY_MAX_S, USE_WITHIN_S, WAITS_MAX, EntryDelays, delay_s
+from features.proof_of_work import gateway
+from features.proof_of_work.gateway import (
+    DELAY_MAX_S,
+    USE_WITHIN_S,
+    WAITS_MAX,
+    EntryDelayed,
+    EntryDelays,
+    delay_s,
+)
+from services.gateway.api import plain_pages
 from shared.contracts.queue import JoinBatch, JoinRequest
 from shared.errors.problems import TooManyRequests
 from shared.security.tokens import development_keys
@@ -20,7 +27,7 @@ CLIENT = {"x-forwarded-for": "203.0.113.7"}
 
 
 class Clock:
-    """The clocks of the entry delay, moved by the test."""
+    """The clocks of the entry delay and of the page that shows it, moved by the test."""
 
     def __init__(self) -> None:
         self.ahead_s, self._time, self._monotonic = 0.0, time.time, time.monotonic
@@ -35,7 +42,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(entry_delay, "time", clock)
+    for module in (gateway, plain_pages):
+        monkeypatch.setattr(module, "time", clock)
     return clock
 
 

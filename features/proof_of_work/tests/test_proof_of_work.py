@@ -11,13 +11,15 @@ import altcha
 import httpx
 import pytest
 
-from services.gateway.protection import proof_of_work as challenges
-from services.gateway.protection.proof_of_work import ArrivalRate, Challenges, hashes_needed, load_level
+from features.proof_of_work import gateway as challenges
+from features.proof_of_work.gateway import ArrivalRate, Challenges, JoinPolicy, hashes_needed, load_level
+from services.gateway.protection import rate_limits
+from services.gateway.settings import Settings
 from shared.contracts.queue import JoinBatch
 from shared.contracts.room_options import HASHES_MAX, FrictionRules
 from shared.security.tokens import development_keys
 from tests.gateway.conftest import gateway_client
-from tests.gateway.frames import line_frame, snapshot
+from tests.gateway.frames import line_frame
 from tests.support.wait import wait_until
 
 PATH = "/events/show/queue"
@@ -47,7 +49,7 @@ async def refused(answer: httpx.Response, reason: str) -> dict:
 
 
 async def test_a_room_without_proof_of_work_requires_none(fan, queue, monkeypatch):
-    monkeypatch.setattr(challenges, "header_fields", None)  # fails the test if a header is read
+    monkeypatch.setattr(JoinPolicy, "joining", None)  # fails the test if anything is looked at
     await queue.open()
     assert (await fan.post(PATH)).status_code == 201
     assert (await fan.get(f"{PATH}/challenge")).status_code == 204
@@ -152,9 +154,9 @@ def test_a_malformed_proof_is_refused_as_invalid(sent: bytes):
 
 def test_the_work_grows_with_the_load_and_is_bounded():
     def hashes(waiting: int, joins_per_s: float, **rules: object) -> int:
-        line = snapshot(line_frame(head=10, tail=10 + waiting, options={"friction": rules}))
-        friction = line.frame.options.friction
-        return hashes_needed(friction, load_level(friction, line, joins_per_s))
+        frame = line_frame(head=10, tail=10 + waiting, options={"friction": rules})
+        friction = frame.options.friction
+        return hashes_needed(friction, load_level(friction, frame, joins_per_s))
 
     idle, longer_line, more_joins = (hashes(*at, proof_of_work="on") for at in ((0, 0), (25_000, 0), (0, 150)))
     assert idle == 20_000 < longer_line < more_joins < 300_000
@@ -170,17 +172,17 @@ def test_the_work_grows_with_the_load_and_is_bounded():
 
 
 @pytest.mark.usefixtures("no_time_passes")
-async def test_many_joins_switch_proof_of_work_on_and_later_off(fan, browser, queue, state):
+async def test_many_joins_switch_proof_of_work_on_and_later_off(fan, browser, queue, policy):
     await queue.open(friction={"proof_of_work": "by_pressure", "busy_joins_per_s": 4, "least_hashes": 1_000})
     answers = [(await browser().post(PATH)).status_code for _ in range(15)]
     assert answers[:5] == [201] * 5
     assert answers[-1] == 428
-    state.join_policy._arrivals._counts["show"] = (15.0, NOW_S - 60)
+    policy._arrivals._counts["show"] = (15.0, NOW_S - 60)
     assert (await fan.post(PATH)).status_code == 201, "off again after the rush"
 
 
 @pytest.mark.parametrize("mode", ["by_pressure", "by_address", "on"])
-async def test_asking_for_challenges_raises_nobodys_work(browser, queue, state, mode):
+async def test_asking_for_challenges_raises_nobodys_work(browser, queue, mode):
     rules = {"proof_of_work": mode, "busy_joins_per_s": 4, "address_joins": 5, "least_hashes": 1_000}
     await queue.open(friction=rules)
     address = {"x-forwarded-for": "198.51.100.1"}
@@ -204,12 +206,12 @@ async def test_a_fan_who_joins_again_and_again_raises_nobodys_work(fan, browser,
 
 
 @pytest.mark.usefixtures("no_time_passes")
-async def test_proven_joins_count_as_joins(browser, queue, state):
+async def test_proven_joins_count_as_joins(browser, queue, policy):
     await queue.open(**ON)
     for _ in range(3):
         challenge = await refused(await browser().post(PATH), "needed")
         assert (await browser().post(PATH, headers=solved(challenge))).status_code == 201
-    assert state.join_policy._arrivals._counts["show"][0] == pytest.approx(3, abs=0.5)
+    assert policy._arrivals._counts["show"][0] == pytest.approx(3, abs=0.5)
 
 
 def test_arrival_rates_are_kept_for_a_bounded_number_of_events():
@@ -253,3 +255,23 @@ async def test_by_default_only_an_address_with_a_swarm_must_prove_work(browser, 
     assert (await browser().post(PATH, headers=swarm | solved(challenge))).status_code == 201
     assert (await browser().post(PATH, headers=other)).status_code == 201
     assert (await browser().post(PATH)).status_code == 201
+
+
+async def test_by_default_a_school_behind_one_address_joins_and_a_swarm_must_prove_work(queue, settings, monkeypatch):
+    monkeypatch.setattr(rate_limits, "time", SimpleNamespace(monotonic=lambda: 0.0))  # no token is added meanwhile
+    await queue.open()
+    by_default = Settings(queue_url=settings.queue_url, redis_url=settings.redis_url)
+    async with gateway_client(by_default) as fans:
+        school = {"x-forwarded-for": "198.51.100.1", "origin": "http://gateway"}
+        statuses: list[int] = []
+        began_s = time.monotonic()
+        for _ in range(550):  # the burst of one address is 500
+            fans.cookies.clear()
+            statuses.append((await fans.post(PATH, headers=school)).status_code)
+        assert statuses[:100] == [201] * 100, "the size of a school"
+        lasted_s = time.monotonic() - began_s
+        decayed = 100 * (2 + lasted_s / 10)  # the count decays by 1/e in ten seconds
+        assert sum(status == 201 for status in statuses[100:]) < decayed - 100, "only as many more as decayed"
+        assert {428, 429} <= set(statuses[100:]), "the rest must prove work and is slowed"
+        other_address = await fans.get(f"{PATH}/challenge", headers={"x-forwarded-for": "198.51.100.2"})
+        assert other_address.status_code == 204, "no other address is affected"

@@ -1,0 +1,9 @@
+"""What the feature adds, and where."""
+
+from shared.features import Feature
+
+FEATURE = Feature(
+    name="proof_of_work",
+    what="Makes newcomers compute for a moment before they join, so that a swarm of bots is slow and costly.",
+    parts={"gateway": "features.proof_of_work.gateway:PART"},
+)
