@@ -19,7 +19,7 @@ from bench.record import front
 from bench.record.digest import digest
 from bench.record.page_blocks import Block
 from bench.scale import plan_and_night, simulation
-from shared.report.svg_plot import Line, line_plot
+from features.reports.svg_plot import Line, line_plot
 
 APART = frozenset({"sandbox"})  # other people's server
 RATE_OVER_S = 5

@@ -18,7 +18,7 @@ from bench.harness.testbed import Testbed, Trial
 from bench.streams.listener_processes import ConnectionsMissing, ListenerProcesses, connect_listeners
 from bench.streams.listeners import CONNECT_S
 from bench.streams.stream_servers import SIDES, StreamServer, nchan_module, our_notifier
-from shared.report.svg_plot import Line, line_plot
+from features.reports.svg_plot import Line, line_plot
 
 SIZES, QUICK_SIZES = (1_000, 5_000, 15_000), (50, 100)
 FRAMES, QUICK_FRAMES = 6, 2

@@ -1,4 +1,4 @@
-"""The console's API: sign-in, events and their figures, rehearsals, the report, the stream, approvals. And its pages:
+"""The console's API: sign-in, events and their figures, rehearsals, the stream, approvals. And its pages:
 one document for every screen, and assets whose names change with their content.
 
 A page loads nothing from elsewhere, runs no inline script or style, and makes no markup from text (Trusted Types).
@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi import Path as PathValue
-from starlette.responses import HTMLResponse
 
 from features.console import streams
 from features.console.approvals import Approvals
@@ -24,11 +23,8 @@ from features.console.rehearsals import Rehearsals
 from features.console.settings import Settings
 from features.console.sign_in import Sessions, session_field
 from features.console.tuning import Tuning
-from shared.concurrency.coalescing import CachedReads
 from shared.contracts.admin import approvals, console
-from shared.errors.problems import NotFound, Problem
-from shared.report.page import write_page
-from shared.report.sale import read_sale
+from shared.errors.problems import NotFound
 from shared.routes import EVENT_ID
 from shared.runtime.clock import now_ms
 from shared.security.auth import AnAdmin, AnOperator, OperatorSession, Viewer, session_cookie, sign_session, signed_in
@@ -46,12 +42,6 @@ HOUR_MS, AT_MAX_MS, STEP_MAX_S = 3_600_000, 2**53, 86_400
 POSITION_MAX, LANES_MAX = 1_000_000_000, 100
 At = Annotated[int | None, Query(ge=0, le=AT_MAX_MS)]
 ApprovalIdPath = Annotated[str, PathValue(pattern="^[A-Za-z0-9_-]{1,32}$")]
-REPORT_HEADERS = {
-    "content-security-policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cache-control": NO_STORE,
-}
 PAGES = Path(__file__).parent / "pages" / "dist"
 SECURITY = {
     "content-security-policy": "default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; "
@@ -65,9 +55,7 @@ _event_id = re.compile(EVENT_ID)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Everything a handler may need, opened by the app: one object a process. Reports are made at most once a second,
-    whoever asks: counting a large sale costs its databases something.
-    """
+    """Everything a handler may need, opened by the app: one object a process."""
 
     settings: Settings
     tuning: Tuning
@@ -75,8 +63,6 @@ class State:
     gathering: Gathering
     samples: Samples
     sessions: Sessions
-    report_source: AdminApi
-    reports: CachedReads[str]
     approvals: Approvals
     rehearsals: Rehearsals
 
@@ -202,24 +188,6 @@ async def remove_rehearsal(request: Request, event_id: EventIdPath, _operator: A
     every closed event.
     """
     await state.rehearsals.remove(signed_in(request), event_id)
-
-
-@router.get(
-    "/console/api/events/{event_id}/report",
-    operation_id="export_report",
-    summary="Get the report of a sale",
-    response_class=HTMLResponse,
-)
-async def read_report(
-    event_id: EventIdPath, _operator: Viewer, state: StateDep, download: bool = False
-) -> HTMLResponse:  # fmt: skip
-    """One page without scripts; it names no fan. `download`: as a file."""
-
-    async def write() -> str:
-        return write_page(await read_sale(state.report_source, event_id, failure=Problem))
-
-    name = {"content-disposition": f'attachment; filename="{event_id}-report.html"'} if download else {}
-    return HTMLResponse(await state.reports.get(event_id, write), headers=REPORT_HEADERS | name)
 
 
 @router.get(

@@ -22,7 +22,6 @@ from features.console.sign_in import OneTimeLink, Sessions
 from features.console.tuning import DEFAULTS, Tuning
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
-from shared.concurrency.coalescing import CachedReads
 from shared.postgres import engine as postgres_engine
 from shared.postgres.schema_version import SchemaCheck
 from shared.process.load import LOAD_S, Load
@@ -31,7 +30,6 @@ from shared.web.app import create_service
 from shared.web.parts import with_settings_of_parts
 
 TICK_S, FORGET_S = 1.0, 3600.0
-REPORT_MAX_S = 30.0
 
 
 def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> FastAPI:
@@ -65,8 +63,6 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
                 samples=samples,
                 approvals=second_persons,
                 rehearsals=Rehearsals(Records(redis), admin, chosen, tuning),
-                report_source=AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=REPORT_MAX_S),
-                reports=CachedReads.for_reports(),
                 sessions=Sessions(chosen.admin_keys, link, app.state.wrong_keys),
             )
             app.state.on_drain += [state.gathering.end_streams, state.rehearsals.close]

@@ -1,8 +1,7 @@
-"""`onsale order`: find orders, show, refund and resolve them, replay their commands, settle days."""
+"""`onsale order`: find orders, show, refund and resolve them, replay their commands."""
 
 import uuid
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -16,7 +15,6 @@ from onsale.cli.context import (
     Reason,
     RequiredReason,
     add_action,
-    download,
     out,
     print_page,
     to_second,
@@ -25,7 +23,6 @@ from onsale.cli.context import (
 from onsale.errors import OperatorError
 
 if TYPE_CHECKING:
-    from shared.contracts.admin.order_reports import ComparedCharge, ProviderComparison, SettlementSum
     from shared.contracts.admin.orders import AdminOrder, CommandPage, EventRefundProgress
 
 app = AdminCommands(help="Find orders, refund them, resolve what waits for a decision.")
@@ -35,10 +32,6 @@ Rate = Annotated[float | None, typer.Option(help="Orders to refund per second.")
 EVENT_REFUND = {  # what each takes
     "start": ("reason", "rate_per_s", "return_to_sale"), "pause": ("reason",), "resume": ("reason", "rate_per_s"),
 }  # fmt: skip
-SETTLEMENT_COLUMNS = (
-    "provider", "currency", "charges", "charged_minor", "refunds", "refunded_minor", "refunded_outside_minor",
-    "disputes", "disputed_minor", "reinstated_minor", "net_minor",
-)  # fmt: skip
 
 
 @app.command("find")
@@ -156,63 +149,6 @@ def refund_event(
     out.print(f"orders: {_counts(job.orders)}", style="dim")
     refunds = {status: f"{sums.count} ({sums.amount_minor})" for status, sums in job.refunds.items()}
     out.print(f"refunds: {_counts(refunds)}", style="dim")
-
-
-@app.command("export")
-def export(
-    event_id: EventId,
-    file: Annotated[Path, typer.Argument(help="The CSV file to write; it must not exist yet.")],
-) -> None:
-    """Export every order of an event as CSV, a line for each seat or GA section."""
-    download("/admin/orders/export.csv", file, {"event_id": event_id})
-    out.print(f"{event_id}: orders written to {file}")
-
-
-@app.command("settlement")
-def settlement(
-    first: Annotated[str, typer.Option("--from", help="The first day, such as 2027-03-05.")],
-    last: Annotated[str, typer.Option("--to", help="The last day, included.")],
-    tz: Annotated[str, typer.Option(help="The time zone of the days, such as Europe/Berlin.")] = "UTC",
-    compare: Annotated[bool, typer.Option("--compare", help="Compare with the providers' own lists.")] = False,
-) -> None:
-    """Show charges and refunds by provider and day. Exit code 1 if a provider's list differs from ours.
-
-    Example: onsale order settlement --from 2027-03-01 --to 2027-03-31 --tz Europe/Berlin --compare
-    """
-    report = with_admin(lambda admin: admin.read_settlement(since=first, until=last, tz=tz, compare=compare))
-    table = Table(
-        "day", "provider", "currency", "charges", "charged", "refunds", "refunded", "of it outside", "disputes",
-        "withdrawn", "reinstated", "net", title=tz,
-    )  # fmt: skip
-    for day in report.days:
-        table.add_row(day.day, *_sums(day))
-    table.add_section()
-    for total in report.totals:
-        table.add_row("all", *_sums(total))
-    out.print(table)
-    found = {name: each for side in report.compared for name, each in _differences(side).items()}
-    for name, charges in found.items():
-        out.print(f"{name}: {charges}")
-    if found:
-        raise typer.Exit(1)
-
-
-def _sums(row: "SettlementSum") -> list[str]:
-    return [str(getattr(row, name)) for name in SETTLEMENT_COLUMNS]
-
-
-def _differences(side: "ProviderComparison") -> dict[str, str]:
-    kinds: dict[str, Sequence[ComparedCharge]] = {
-        "missing in our books": side.missing,
-        "unknown to the provider": side.extra,
-        "of another amount": side.different,
-        "refunded or disputed at the provider, not yet in our books": side.moved,
-    }
-    return {
-        f"{side.provider}, {kind}": ", ".join(charge.charge_ref for charge in charges)
-        for kind, charges in kinds.items()
-        if charges
-    }
 
 
 @app.command("commands")

@@ -1,13 +1,12 @@
-"""`onsale stock`: show an event's stock and hold times, change the stock while it sells, export it."""
+"""`onsale stock`: show an event's stock, change it while it sells."""
 
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from onsale.cli.context import AdminCommands, EventId, Reason, add_action, download, out, rfc3339, with_admin
+from onsale.cli.context import AdminCommands, EventId, Reason, add_action, out, rfc3339, with_admin
 from onsale.errors import OperatorError
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ Rows = Annotated[
 Ga = Annotated[list[str] | None, typer.Option("--ga", help="Tickets of a GA section, such as GA1:20; may repeat.")]
 AllotmentId = Annotated[str, typer.Argument(metavar="ALLOTMENT_ID", help="The allotment's id.")]
 COLUMNS = ("capacity", "available", "held", "sold", "blocked", "kept_aside", "revenue_minor")
-BAR_CHARACTERS = 30
-PERCENTILES = ("50", "75", "90", "95", "99", "100")
 
 
 def _places(seats: list[str] | None, rows: list[str] | None, ga: list[str] | None) -> dict[str, Any]:
@@ -95,78 +92,3 @@ add_action(
     },
     partial(_done, "resize"), about="Change the capacity of a GA section, never below what is held, sold and blocked.",
 )  # fmt: skip
-
-
-@app.command("export")
-def export(
-    event_id: EventId,
-    what: Annotated[Literal["seats", "sales"], typer.Argument(help="What to write: seats or sales.")],
-    file: Annotated[Path, typer.Argument(help="The CSV file to write; it must not exist yet.")],
-) -> None:
-    """Export every seat, or every sale, as CSV.
-
-    Example: onsale stock export arena-2026 seats seats.csv
-    """
-    download(f"/admin/inventory/events/{event_id}/{what}.csv", file)
-    out.print(f"{event_id}: {what} written to {file}")
-
-
-@app.command("hold-times")
-def hold_times(event_id: EventId) -> None:
-    """Show how long fans take from hold to payment, who came back after losing a hold, and a suggested hold_ttl_s."""
-    report = with_admin(lambda admin: admin.read_hold_times(event_id))
-    out.print(_percentiles(report))
-    out.print(_histogram(report.to_payment.histogram))
-    out.print(_returning(report.returning))
-    out.print(_suggestion(report.suggestion))
-    if report.arms:
-        out.print(_arms(report))
-
-
-def _percentiles(report: "inventory.HoldTimesReport") -> Table:
-    table = Table("from hold to", "holds", *(f"p{p}" if p != "100" else "last" for p in PERCENTILES))
-    table.title = f"{report.event_id}: {report.holds} holds of {report.fans} fans"
-    for title, times in (("payment begun", report.to_payment), ("confirmed", report.to_confirmed)):
-        cells = [f"{times.percentiles_s[p]:g} s" if times.percentiles_s else "" for p in PERCENTILES]
-        table.add_row(title, str(times.holds), *cells)
-    return table
-
-
-def _histogram(buckets: "list[inventory.HistogramBucket]") -> Table:
-    most = max((bucket.holds for bucket in buckets), default=0) or 1
-    last = max((i for i, bucket in enumerate(buckets) if bucket.holds), default=-1)
-    table = Table("hold to payment begun", "holds", "", show_lines=False)
-    for bucket in buckets[: last + 1]:
-        to = f"{bucket.to_s} s" if bucket.to_s is not None else "…"
-        bar = "█" * round(BAR_CHARACTERS * bucket.holds / most)
-        table.add_row(f"{bucket.from_s} to {to}", str(bucket.holds), bar)
-    return table
-
-
-def _returning(fans: "inventory.ReturningHolders") -> str:
-    if fans.share is None:
-        return "No hold has ended unpaid."
-    counts = f"{fans.left} fans had a hold end unpaid; {fans.returned} held again"
-    return f"{counts} ({_percent(fans.share)}), {fans.bought} of them bought."
-
-
-def _suggestion(found: "inventory.HoldTtlSuggestion") -> str:
-    if found.hold_ttl_s is None:
-        return f"No suggestion yet: {found.buyers} bought, it takes {found.buyers_min}."
-    kept = f"{found.kept_percent} % of {found.buyers} buyers had begun to pay"
-    late = f"{found.late_percent:g} % came late or extended; those who needed longer still are not seen"
-    return f"[bold]hold_ttl_s: {found.hold_ttl_s}[/] would do (now {found.now_s}): by then {kept}. {late}."
-
-
-def _arms(report: "inventory.HoldTimesReport") -> Table:
-    table = Table("arm", "hold_ttl_s", "fans", "bought", "conversion (95 %)", "not counted yet", title="Two arms")
-    for arm in report.arms:
-        conversion = _percent(arm.conversion) if arm.conversion else ""
-        table.add_row(*map(str, (arm.arm, arm.hold_ttl_s, arm.fans, arm.bought, conversion, arm.open)))
-    more = report.b_minus_a
-    table.caption = f"b minus a: {_percent(more)}: {more.verdict}" if more else "Too early to compare."
-    return table
-
-
-def _percent(estimate: "inventory.ShareEstimate") -> str:
-    return f"{estimate.value:.1%}, {estimate.low:.1%} to {estimate.high:.1%}"

@@ -1,7 +1,4 @@
-"""`onsale tickets`: verify tickets as a scanner does, and download an event's ticket list.
-
-Verifying needs no suite: keys and list are files.
-"""
+"""`onsale tickets`: verify tickets as a scanner does. That needs no suite: keys and list are files."""
 
 import time
 from datetime import UTC, datetime
@@ -12,8 +9,7 @@ import httpx
 import orjson
 import typer
 
-from onsale.atomic_file import atomic_write
-from onsale.cli.context import EventId, for_suite, out, with_admin
+from onsale.cli.context import out
 from onsale.errors import OperatorError
 from shared.security.tickets import BadTicket, TicketCode, read_ticket, require_rotating_code
 from shared.security.tokens import unb64
@@ -43,23 +39,6 @@ def verify(code: Code, keys: Keys, tickets: ListFile = None) -> None:
         raise typer.Exit(1) from None
     place = ticket.seat_id or ticket.section_id
     out.print(f"[green]good[/]: {ticket.event_id}, {place}, order {ticket.order}, ticket {ticket.ticket_id}")
-
-
-def list_tickets(
-    event_id: EventId,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write, readable by you alone.")],
-) -> None:
-    """Download the tickets of an event, void ones included, for scanners without a network.
-
-    Example: onsale tickets list arena-2026 tickets.json
-    """
-    answer = with_admin(lambda admin: admin.list_scanner_tickets(event_id))
-    atomic_write(file, answer.model_dump_json())
-    void = sum(ticket.status == "void" for ticket in answer.tickets)
-    out.print(f"{event_id}: {len(answer.tickets)} tickets, {void} of them void")
-
-
-app.command("list")(for_suite(list_tickets))
 
 
 def _keys(where: str) -> bytes:

@@ -52,9 +52,7 @@ def _positions(first: int) -> list[int]:
 
 CASES = {
     "sql/flow": Case(every),
-    "sql/flow_sections": Case(every),
     "sql/flow_history": Case(every),
-    "sql/release_reasons": Case(every),
     "sql/variants": Case(every),
     "sql/block_seats": Case(BATCH, **SEATS, allotment_id=None),
     "sql/block_places": Case(2, **GA),

@@ -64,8 +64,8 @@ CASES = {
     "sql/apply_webhooks": Case(200, busy=["o10000001"]),
     "sql/save": Case(BATCH, **_updates()),
     "sql/charges": Case(BATCH, after=0, is_rare=True),
-    "sql/order_export": Case(BATCH, is_rare=True),
-    "sql/issued_orders": Case(BATCH, is_rare=True),
+    "sql/order_export": Case(BATCH, is_rare=True, reference=None),
+    "sql/issued_orders": Case(BATCH, is_rare=True, reference=None),
     "sql/compare_charges": Case(
         every, **_listed("theirs"), refs=REFS, start=NOW - timedelta(days=30), stop=NOW, listed_max=1000
     ),

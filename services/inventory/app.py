@@ -90,7 +90,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                     await batcher.close()
                 await state.authenticator.pass_claimer.close()
                 await state.authenticator.user_places.close()
-                await state.flows.close()
                 await state.pictures.close()
     finally:
         await cache.aclose()

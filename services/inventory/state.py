@@ -24,7 +24,6 @@ from services.inventory.reservations.returns import ReturnService
 from services.inventory.reservations.sessions import SessionStock
 from services.inventory.settings import Settings
 from services.inventory.stock.editor import StockEditor
-from services.inventory.stock.flow import HoldsFlows
 from services.inventory.tuning import DEFAULTS, Tuning
 from shared.contracts.orders import OrdersClient
 from shared.messaging.snapshots import SnapshotPublisher
@@ -60,7 +59,6 @@ class State:
         self.event_files = EventFiles(db, stock, self.redis_monitor)
         self.pictures = Pictures(db)
         self.stock_editor = StockEditor(db, stock, catalogue)
-        self.flows = HoldsFlows(db)
         self.documents = Documents()
         keys_max = settings.cache_entries_max
         per_s, burst = 1 / tuning.given_back_pause_s, tuning.given_back_at_once

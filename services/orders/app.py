@@ -19,7 +19,6 @@ from services.orders.mail import addresses, compose, dispatcher, reminders, smtp
 from services.orders.mail_settings import server_of
 from services.orders.pricing.quote import Prices
 from services.orders.providers import open_providers
-from services.orders.reports.flow import OrdersFlows
 from services.orders.requests import requests
 from services.orders.settings import Settings
 from services.orders.state import State
@@ -171,8 +170,6 @@ async def _open(
         workers=tuning.pdf_workers, waiting_max=tuning.prints_waiting_max, font=settings.print_font
     )
     stack.callback(pdf_renderer.close)
-    flows = OrdersFlows(store.db, tuning.takeover_s)
-    stack.push_async_callback(flows.close)
     return State(
         settings=settings, tuning=tuning, db=db, store=store, frames=frames, redis=redis, worker=worker,
         shows=shows, failpoint=failpoint,
@@ -188,7 +185,7 @@ async def _open(
         ),
         webhook_inbox=webhook_inbox, providers=providers,
         webhook_dispatcher=WebhookDispatcher(db, webhook_sender, settings, tuning), inventory=inventory,
-        pdf_renderer=pdf_renderer, prices=prices, flows=flows,
+        pdf_renderer=pdf_renderer, prices=prices,
         mail_server=mail_server, link_limiter=_limit(LINKS_PER_MINUTE, LINKS_BURST, settings),
         pdf_limiter=_limit(tuning.prints_per_minute, tuning.prints_burst, settings),
     )  # fmt: skip

@@ -9,7 +9,6 @@ from services.orders.auth import CustomerAuthenticator
 from services.orders.checkout.checkout import Checkout
 from services.orders.mail.smtp import MailServer
 from services.orders.pricing.quote import Prices
-from services.orders.reports.flow import OrdersFlows
 from services.orders.steps.run import Parts
 from services.orders.store.provider_reports import WebhookInbox
 from services.orders.tickets.pdf import PdfRenderer
@@ -36,7 +35,6 @@ class State(Parts):
     pdf_limiter: FanLimit
     link_limiter: FanLimit
     mail_server: MailServer | None
-    flows: OrdersFlows
 
 
 def state_of(request: Request) -> State:

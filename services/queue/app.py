@@ -25,7 +25,6 @@ from services.queue.places.join import RENEW_S, Joins, PendingCommits
 from services.queue.places.purchases import Purchases
 from services.queue.places.reconcile import SlotReconciler
 from services.queue.places.sessions import PassInvalidation, SessionEnder
-from services.queue.rooms.flow import LineFlows
 from services.queue.rooms.store import Rooms
 from services.queue.settings import Settings
 from services.queue.state import State
@@ -89,7 +88,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                     _start(loops, settings, app.state.tuning, event_log, state, purchases=purchases)
                     yield
                 await purchases.end()
-            await state.flows.close()
             await state.gatekeeper.drain()
     finally:
         await client.aclose()
@@ -134,7 +132,6 @@ def build(
             rooms=rooms, line=line, gatekeeper=gatekeeper, recovery=recovery, lottery=lottery,
             control_loop=control_loop,
         ),
-        flows=LineFlows(db),
     )  # fmt: skip
 
 

@@ -17,7 +17,6 @@ from services.queue.places.heartbeats import Heartbeats
 from services.queue.places.join import Joins
 from services.queue.places.reconcile import SlotReconciler
 from services.queue.places.sessions import PassInvalidation, SessionEnder
-from services.queue.rooms.flow import LineFlows
 from services.queue.rooms.store import Rooms
 
 
@@ -39,7 +38,6 @@ class State:
     pass_invalidation: PassInvalidation
     control_loop: ControlLoop
     operations: RoomOperations
-    flows: LineFlows
 
 
 async def get_state(request: Request) -> State:

@@ -7,8 +7,7 @@ The command line reads the same types, so they need no FastAPI; those of paths a
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints
 
@@ -112,18 +111,6 @@ class Body(BaseModel):
     """A request body: unknown fields are rejected, and it is immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class TimeSteps(NamedTuple):
-    """`steps` steps of `step_s` seconds each, from `start` on."""
-
-    start: datetime
-    step_s: int
-    steps: int
-
-    def bound(self) -> dict[str, Any]:
-        """The values of a statement that counts by step."""
-        return self._asdict()
 
 
 # -- what is said of a refused value -----------------------------------------------------------------------------------

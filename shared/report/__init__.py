@@ -1,1 +1,1 @@
-"""The report of a sale for the promoter: its figures, gathered over the admin APIs, and its page."""
+"""What a sale is checked by, over all services, and how its rows are written for spreadsheets."""

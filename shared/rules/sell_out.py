@@ -1,4 +1,4 @@
-"""When an event sells out, as a range, and how many tickets each section should have had on sale.
+"""When an event sells out, as a range.
 
 The forecast extrapolates the recent rate. The last seconds are cut into `BATCHES` equal batches, whose totals are
 nearly independent of each other even if orders come in bursts (the method of batch means: Law, Simulation Modeling and
@@ -21,7 +21,7 @@ the last minutes do not show, as of the admission rate, is not foreseen.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 
@@ -35,7 +35,6 @@ NORMAL_Z = NormalDist().inv_cdf(1 - MISSED)
 ORDERS_MIN = 20
 SECONDS_MIN = 2 * BATCHES
 SHARE_MIN = 1e-4  # of holds given back, and of those sold: never is not known
-SOLD_MIN = 20  # of a section, before its rate says anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,33 +117,3 @@ def _until_nothing_is_held(held: Held, tickets_per_s: float) -> SellOut:
     later_s = math.hypot(gone_s(middle, 1 - MISSED) - expected_s, gone_s(most, 0.5) - expected_s)
     earliest_s, latest_s = max(0.0, expected_s - earlier_s), max(0.0, expected_s + later_s)
     return SellOut(max(0.0, expected_s), earliest_s, latest_s if held.earlier else None)
-
-
-@dataclass(frozen=True, slots=True)
-class SectionDemand:
-    """Tickets a section sold, and for how many seconds it had any to sell."""
-
-    sold: int
-    on_sale: int
-    selling_s: float
-
-
-def suggest_quantities(sections: Mapping[str, SectionDemand]) -> dict[str, int]:
-    """How to divide the tickets on sale so that all sections would have sold out together: in proportion to the rate at
-    which each sold while it had tickets. Sections that sold less than `SOLD_MIN` tickets keep what they have.
-
-    A section that sold out early hides the demand that came later; its rate while it was open stands for it, as in the
-    unconstraining of revenue management (Talluri, van Ryzin: The Theory and Practice of Revenue Management, chapter 9).
-    Fans who took another section instead are counted there: the suggestion moves too little rather than too much.
-    """
-    rates = {name: one.sold / max(1.0, one.selling_s) for name, one in sections.items() if one.sold >= SOLD_MIN}
-    total, rate = sum(sections[name].on_sale for name in rates), sum(rates.values())
-    shares = {name: total * rates[name] / rate for name in rates}
-    whole = {name: math.floor(share) for name, share in shares.items()}
-    for name in _largest_remainders(shares, total - sum(whole.values())):
-        whole[name] += 1
-    return {name: whole.get(name, one.on_sale) for name, one in sections.items()}
-
-
-def _largest_remainders(shares: Mapping[str, float], count: int) -> Iterable[str]:
-    return sorted(shares, key=lambda name: math.floor(shares[name]) - shares[name])[:count]

@@ -5,25 +5,23 @@ and queries with their limits. A page, an order, a mail and a problem have one r
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from functools import cache
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
 from urllib.parse import parse_qs, parse_qsl
 
-from fastapi import Depends, FastAPI, Header, Path, Query
-from pydantic import AwareDatetime, BaseModel, ValidationError
+from fastapi import FastAPI, Header, Path, Query
+from pydantic import BaseModel, ValidationError
 from starlette.datastructures import QueryParams
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
-from shared.contracts.fields import EVENT_ID_PATTERN, SECTION_ID_PATTERN, PlainText, TimeSteps, invalid_request
+from shared.contracts.fields import EVENT_ID_PATTERN, SECTION_ID_PATTERN, PlainText, invalid_request
 from shared.errors.problems import (
     BodyTooLarge,
     IdempotencyKeyMalformed,
     IdempotencyKeyMissing,
-    InvalidRequest,
     MalformedRequest,
 )
 from shared.routes import REFERENCE
@@ -220,8 +218,6 @@ def accepted_language(header: str) -> str:
 
 # -- parameters --------------------------------------------------------------------------------------------------------
 
-STEPS_MAX, STEP_S_MAX = 400, 31 * 86_400
-
 REFERENCE_PATTERN = f"^{REFERENCE}$"
 EventIdPath = Annotated[str, Path(pattern=EVENT_ID_PATTERN)]
 SectionIdPath = Annotated[str, Path(pattern=SECTION_ID_PATTERN)]
@@ -229,20 +225,6 @@ ReferencePath = Annotated[str, Path(pattern=REFERENCE_PATTERN)]
 ReferenceQuery = Annotated[str | None, Query(pattern=REFERENCE_PATTERN)]
 DryRun = Annotated[bool, Query(description="Check everything and change nothing.")]
 ReasonQuery = Annotated[PlainText | None, Query(alias="reason", description="Kept in the audit log.")]
-
-
-async def _time_steps(
-    start: Annotated[AwareDatetime, Query(alias="from")],
-    step_s: Annotated[int, Query(ge=1, le=STEP_S_MAX)],
-    steps: Annotated[int, Query(ge=1, le=STEPS_MAX)] = STEPS_MAX,
-) -> TimeSteps:
-    if not datetime(2000, 1, 1, tzinfo=UTC) <= start <= datetime(2999, 1, 1, tzinfo=UTC):
-        raise InvalidRequest("from: must be a time between the years 2000 and 2999.")
-    return TimeSteps(start, step_s, steps)
-
-
-TimeStepsQuery = Annotated[TimeSteps, Depends(_time_steps)]
-
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key")]
 KEY_MAX_CHARS = 255
 _KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_MAX_CHARS}}}")

@@ -18,6 +18,7 @@ from services.orders.settings import Settings
 from services.orders.state import State
 from services.orders.store.store import read_many
 from services.orders.tables import money_entry
+from shared.contracts.inventory import ReservedItem
 from shared.runtime.clock import now_ms
 from shared.security.tokens import Pass, development_keys, sign_pass
 from tests.orders.inventory import EVENT, Inventory
@@ -83,6 +84,15 @@ class Shop:
         answer = await self.post(self.body(reservation_id, method=method, **payment), key=key or uuid.uuid4().hex)
         assert answer.status_code == 202, answer.text
         return str(answer.json()["reference"])
+
+    async def bought(self, seat_id: str = "A-1-1", *, name: str = "Ada", email: str = "ada@example.org") -> str:
+        """Sells a seat to a customer of this name; returns the reference."""
+        seat = ReservedItem(section_id="A", seat_id=seat_id, unit_price_minor=6800)
+        reservation_id = await self.inventory.hold(lines=[seat])
+        body = self.body(reservation_id) | {"customer": {"name": name, "email": email, "phone": "+49 30 1"}}
+        reference = str((await self.post(body, key=reservation_id)).json()["reference"])
+        await self.wait_for_status(reference, "confirmed")
+        return reference
 
     async def pay_again(
         self, reference: str, *, method: str = "ok", key: str = "second", provider: str = "sandbox", **payment: Any

@@ -20,10 +20,17 @@ export function Attention() {
   const reviews = found.some((alarm) => alarm.name === "OrdersNeedAPerson") ? 0 : vitals.value.orders.in_review ?? 0;
   const late = lost();
   const asked = shownApprovals();
+  const uncounted = vitals.value.without_reports;
   return (
-    <section class={`attention${found.length || reviews || late || asked.length ? "" : " calm"}`} aria-label="What needs attention">
+    <section class={`attention${found.length || reviews || late || asked.length || uncounted.length ? "" : " calm"}`} aria-label="What needs attention">
       <p class="visually-hidden" role="status">{found.length ? `${found.length} alarms: ${found.map((alarm) => alarm.name).join(", ")}` : "No alarm"}</p>
       {late && <div class="notice bad"><b>Connection lost</b><p>Figures from {late} ago. The page tries again every second.</p></div>}
+      {uncounted.length > 0 && (
+        <div class="notice info" data-without-reports>
+          <b>Reports are off in {uncounted.join(", ")}</b>
+          <p>Calls, waits, the funnel, orders and the forecast are not counted where they are off: a dash is no zero.</p>
+        </div>
+      )}
       <p class="visually-hidden" role="status">{asked.map((one) => `${one.requested_by} asks for a second person: ${one.reason}`).join(", ")}</p>
       {asked.map((one) => <ApprovalNotice key={one.id} one={one} />)}
       {found.map((alarm) => <Alarm key={alarm.name} alarm={alarm} />)}
@@ -34,7 +41,7 @@ export function Attention() {
           <button type="button" class="button small" onClick={() => openDrawer("orders", { filter: "review" })}>Review…</button>
         </div>
       )}
-      {!found.length && !reviews && !late && !asked.length && <p class="nothing"><i class="tick" aria-hidden="true" />Nothing needs you.</p>}
+      {!found.length && !reviews && !late && !asked.length && !uncounted.length && <p class="nothing"><i class="tick" aria-hidden="true" />Nothing needs you.</p>}
     </section>
   );
 }

@@ -99,6 +99,7 @@ function figures(eventId: string, { at, series }: Past): Vitals {
     })),
     streams: { open: get("streams.open"), turned_away: null },
     proof: { oversold: null, duplicates: null, inversions: null, charged_twice: null, at_ms: null },
+    without_reports: [],
   };
 }
 

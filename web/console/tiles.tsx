@@ -23,7 +23,7 @@ interface TileProps {
   name: string; part: Part; value: string; unit?: string; children: ComponentChildren; tone?: "warn" | "bad" | undefined;
 }
 function Tile({ name, part, value, unit, children, tone }: TileProps) {
-  const silent = silence(part);
+  const silent = silence(part) ?? (value === UNKNOWN && shown.value?.without_reports.includes(part) ? "not counted: reports are off" : null);
   return (
     <section class={`panel tile${silent ? " stale" : ""}${tone && !silent ? ` ${tone}` : ""}`} data-tile={name}>
       <h2>{name}</h2>

@@ -9,6 +9,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -135,13 +136,16 @@ class Rehearsal:
         return view.state == "open"
 
     async def _result(self, event_id: str, crowd: Crowd) -> RehearsalResult:
-        flow = await self.admin.read_queue_flow(event_id)
+        waits: dict[str, float | None] = {"wait_p50_s": None, "wait_p95_s": None}
+        with suppress(NotFoundThere):  # without the feature `reports` the queue counts no waits
+            wait = (await self.admin.read_queue_flow(event_id)).wait
+            waits = {"wait_p50_s": wait.p50_s, "wait_p95_s": wait.p95_s}
         checked, broken = await self._invariants(event_id)
         found: dict[str, Any] = crowd.result()
         names = RehearsalResult.model_fields.keys() & found.keys()
         return RehearsalResult(
-            **{name: found[name] for name in names - {"failures"}}, failures=found["failures"],
-            wait_p50_s=flow.wait.p50_s, wait_p95_s=flow.wait.p95_s, invariants=checked, broken=broken,
+            **{name: found[name] for name in names - {"failures"}}, failures=found["failures"], **waits,
+            invariants=checked, broken=broken,
         )  # fmt: skip
 
     async def _invariants(self, event_id: str) -> tuple[int, list[str]]:

@@ -155,6 +155,8 @@ def _head(watched: Watched) -> Text:
     silent = [part for part, age in vitals.ages.items() if age is None or age > OLD_S]
     if silent:
         head.append(f"\nNo answer from {', '.join(silent)}: dim figures are old.", style="red")
+    if vitals.without_reports:
+        head.append(f"\nNot counted by {', '.join(vitals.without_reports)}: reports are off there.", style="yellow")
     if vitals.rate.why:
         head.append(f"\nCalls are held back: {vitals.rate.why}", style="yellow")
     if vitals.room.message:

@@ -32,6 +32,10 @@ class AdminApi(OperatorCalls):
         """The same for the operator who is signed in."""
         return AdminApi(self._client, self._url, self._keys, deadline_s=self._deadline_s, session=session)
 
+    def within(self, deadline_s: float) -> "AdminApi":
+        """The same, with another deadline of each question."""
+        return AdminApi(self._client, self._url, self._keys, deadline_s=deadline_s)
+
     def sign(self, session: OperatorSession) -> str:
         """The session as a credential for the admin APIs."""
         return sign_session(self._keys, session)

@@ -7,7 +7,9 @@ last figures stay, and their age grows.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from features.console import streams
@@ -22,9 +24,9 @@ from features.console.tuning import Tuning
 from shared.concurrency.tasks import stop
 from shared.contracts.admin.approvals import ApprovalView
 from shared.contracts.admin.audit import AuditEntry, AuditPage
-from shared.contracts.admin.console import ActiveAlarm, Change, Process, ProcessState, Snapshot, Vitals
+from shared.contracts.admin.console import ActiveAlarm, Change, Part, Process, ProcessState, Snapshot, Vitals
 from shared.contracts.catalogue import EventDetails
-from shared.errors.problems import Problem, UnknownEvent
+from shared.errors.problems import NotFound, Problem, UnknownEvent
 from shared.postgres.engine import DB_AWAY, DBAPIError
 from shared.report.invariants import check_invariants
 from shared.runtime.clock import from_datetime, now_ms
@@ -38,6 +40,10 @@ AGAIN_S = 0.25  # between two records of figures that do not wait for their seco
 PROCESSES_EVERY_MS = 5_000
 NEVER = 0.0
 QUIET_S = 60.0
+FLOWS: Mapping[Part, tuple[str, str]] = {  # by part: the fact of its flow, and the operation that reads it
+    "queue": ("flow", "read_queue_flow"), "inventory": ("holds", "read_inventory_flow"),
+    "orders": ("orders", "read_order_flow"),
+}  # fmt: skip
 NOT_SHOWN = {"version", "at_ms", "after", "calls_per_s", "called_at_ms"}  # of a frame
 KEPT_MAX, FIRST_PAGE, NEXT_PAGE = 200, 100, 20
 LOGS = (
@@ -88,7 +94,7 @@ class EventGatherer:
         changes and invariants are not read.
         """
         self.active_s = asyncio.get_running_loop().time()
-        questions = [self._start(name, question) for name, question in self._flow_questions().items()]
+        questions = [self._start(part, partial(self._read_flow, part)) for part in FLOWS]
         first = watched and "changes" not in self._due_s
         if self._is_due("room", self._tuning.changes_interval_s):
             questions.append(self._start("room", self._read_room))
@@ -149,9 +155,6 @@ class EventGatherer:
             self._at_once.cancel()
         await stop(self._tasks.values())
 
-    def _flow_questions(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        return {"queue": self._read_flow, "inventory": self._read_holds, "orders": self._read_orders}
-
     def _is_due(self, name: str, interval_s: float) -> bool:
         if self.active_s < self._due_s.get(name, NEVER):
             return False
@@ -171,17 +174,13 @@ class EventGatherer:
         except Problem as failed:
             log.info("console.question_failed", event_id=self.event_id, problem=failed.slug, detail=failed.detail)
 
-    async def _read_flow(self) -> None:
-        self._facts.flow = await self._admin.read_queue_flow(self.event_id)
-        self._facts.received_ms["queue"] = now_ms()
-
-    async def _read_holds(self) -> None:
-        self._facts.holds = await self._admin.read_inventory_flow(self.event_id)
-        self._facts.received_ms["inventory"] = now_ms()
-
-    async def _read_orders(self) -> None:
-        self._facts.orders = await self._admin.read_order_flow(self.event_id)
-        self._facts.received_ms["orders"] = now_ms()
+    async def _read_flow(self, part: Part) -> None:
+        fact, operation = FLOWS[part]
+        flow: object = None
+        with suppress(NotFound):  # it answers, but runs without the feature `reports`
+            flow = await self._admin.call(operation, event_id=self.event_id)
+        setattr(self._facts, fact, flow)
+        self._facts.received_ms[part] = now_ms()
 
     async def _read_room(self) -> None:
         self._facts.room = await self._admin.read_room(self.event_id)

@@ -91,6 +91,7 @@ def make_vitals(facts: Facts, *, at_ms: int) -> Vitals:
         funnel=_funnel(facts),
         streams=_streams(facts),
         proof=facts.proof,
+        without_reports=_without_reports(facts),
     )
 
 
@@ -100,6 +101,11 @@ def totals_of(facts: Facts, *, at_ms: int) -> Totals:
     return Totals(
         at_ms, flow.called if flow else None, flow.claimed if flow else None, orders.confirmed_ever if orders else None
     )
+
+
+def _without_reports(facts: Facts) -> list[Part]:
+    flows: dict[Part, object] = {"queue": facts.flow, "inventory": facts.holds, "orders": facts.orders}
+    return [part for part, flow in flows.items() if flow is None and part in facts.received_ms]
 
 
 def _age_s(received_ms: int | None, at_ms: int) -> float | None:

@@ -178,6 +178,20 @@ async def test_the_age_of_a_silent_part_grows_and_the_others_stay_fresh(
             vitals = await next_of(stream, "vitals")
 
 
+async def test_a_part_without_reports_is_not_silent_and_its_figures_are_named_as_missing(
+    console: Console, admin: Admin
+) -> None:
+    neighbours = admin.neighbours
+    for service in (neighbours.real_queue, neighbours.real_inventory, neighbours.real_orders):
+        service.leave_out("reports")
+    async with console.stream() as stream:
+        vitals: Any = await next_of(stream, "vitals")
+        while tuple(vitals["without_reports"]) != PARTS:
+            vitals = await next_of(stream, "vitals")
+        assert all(vitals["ages"][part] is not None for part in PARTS)
+        assert (vitals["room"]["version"], vitals["line"]["called"], vitals["orders"]["pending"]) == (2, None, None)
+
+
 async def test_a_slow_part_is_not_asked_again_before_it_has_answered(console: Console, admin: Admin) -> None:
     admin.silent_s = 1.0
     async with console.stream() as stream:

@@ -10,6 +10,7 @@ from features.console.gathering.vitals import (
     DUPLICATES,
     INVERSIONS,
     OVERSOLD,
+    PARTS,
     Facts,
     Totals,
     make_vitals,
@@ -102,6 +103,16 @@ def test_nothing_is_shown_of_what_nobody_answered() -> None:
     known = made.model_dump(exclude={"event_id", "at_ms", "ages", "funnel"}, exclude_none=True, exclude_defaults=True)
     assert not any(known.values()), known
     assert {step.fans for step in made.funnel} == {None}
+
+
+def test_a_part_without_reports_is_not_silent_and_what_it_would_count_is_unknown() -> None:
+    received = dict.fromkeys(PARTS, AT_MS)
+    made = vitals(flow=None, orders=None, received_ms=received)
+    assert made.without_reports == ["queue", "orders"]
+    assert set(made.ages.values()) == {0.0}
+    assert (made.wait.p50_s, made.orders.pending, made.sell.per_min, made.funnel[0].fans) == (None, None, None, None)
+    assert made.line.waiting == 380, "by the frame"
+    assert vitals(received_ms=received).without_reports == []
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,9 @@ def test_what_is_old_or_unknown_is_said() -> None:
     text = shown(Watched(snapshot(ages={"queue": None, "inventory": 9.0, "orders": 0.1, "notifier": 0.1}), False))
     assert "No answer from queue, inventory: dim figures are old." in text
     assert "no answer from the console" in text
+    assert "Not counted by queue, orders: reports are off there." in shown(
+        Watched(snapshot(without_reports=["queue", "orders"]))
+    )
     assert "Not proven yet" in shown(Watched(snapshot(proof={})))
     assert "–" in shown(Watched(snapshot(line={})))
 

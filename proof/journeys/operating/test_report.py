@@ -9,11 +9,11 @@ import asyncpg
 import httpx
 import pytest
 
+from features.reports.page import write_page
+from features.reports.sale import Sale, read_sale
 from onsale.admin_client import AdminClient
 from onsale.errors import OperatorError
 from onsale.simulate.command import Crowd
-from shared.report.page import write_page
-from shared.report.sale import Sale, read_sale
 from tests.support.running.suite import RunningSuite
 from tests.support.wait import wait_until
 
@@ -105,7 +105,7 @@ async def test_a_report_without_the_check_of_invariants_says_why(
         raise OperatorError("Redis is <away>.")
 
     event_id = await suite.open_event(starts_at="2030-01-01T20:00:00+09:00")
-    monkeypatch.setattr("shared.report.sale.check_invariants", fail)
+    monkeypatch.setattr("features.reports.sale.check_invariants", fail)
     async with suite.operator() as operator:
         page = write_page(
             await read_sale(AdminClient(operator, suite.url, suite.admin_key), event_id, failure=OperatorError)

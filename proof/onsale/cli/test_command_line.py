@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from onsale.cli import stock
+from features.reports import cli
 from shared.contracts.admin.inventory import HoldTimesReport
 from tests.support.running.command_line import Command
 from tests.support.running.suite import RunningSuite
 
-TIMES = {"holds": 2, "percentiles_s": dict.fromkeys(stock.PERCENTILES, 12.5),
+TIMES = {"holds": 2, "percentiles_s": dict.fromkeys(cli.PERCENTILES, 12.5),
          "histogram": [{"from_s": 0, "to_s": 10, "holds": 0}, {"from_s": 10, "to_s": 20, "holds": 2},
                        {"from_s": 20, "to_s": None, "holds": 0}]}  # fmt: skip
 HALF = {"value": 0.5, "low": 0.3, "high": 0.7}
@@ -56,7 +56,7 @@ def test_the_audit_of_a_new_event_is_clean(operate: Command) -> None:
 def test_hold_times_are_printed(operate: Command, suite: RunningSuite, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "No hold has ended unpaid." in operate("stock", "hold-times", asyncio.run(suite.open_event())).stdout
     assert operate("stock", "hold-times", "nowhere").returncode == 2
-    monkeypatch.setattr(stock, "with_admin", lambda _: HoldTimesReport.model_validate(REPORT))
+    monkeypatch.setattr(cli, "with_admin", lambda _: HoldTimesReport.model_validate(REPORT))
     output = operate("stock", "hold-times", "arena-2026").stdout
     for text in ("4 holds of 3 fans", "12.5 s", "10 to 20 s", "2 fans had a hold end unpaid; 1 held again", "50.0%",
                  "hold_ttl_s: 140", "no difference shown"):  # fmt: skip

@@ -1,4 +1,4 @@
-"""Operators' API for events: the event file, applied and read back, release of holds, hold times, the invariants."""
+"""Operators' API for events: the event file, applied and read back, release of holds, the invariants."""
 
 from typing import Annotated
 
@@ -8,14 +8,10 @@ from services.inventory.api.catalogue import INERT
 from services.inventory.catalogue.read_event_file import read_event_file
 from services.inventory.reconcile.invariants import check_invariants
 from services.inventory.state import StateDep
-from services.inventory.stock.hold_times import hold_times
 from shared.contracts.admin.inventory import (
     EventApplied,
-    HoldsFlow,
-    HoldsHistory,
     HoldsRelease,
     HoldsReleased,
-    HoldTimesReport,
     PictureStored,
     ReservationReleased,
     StockInvariants,
@@ -26,7 +22,7 @@ from shared.errors.problems import InvalidRequest
 from shared.rules.two_persons import control
 from shared.security.auth import AnAdmin, AnOperator, Viewer
 from shared.web.api_document import file_of
-from shared.web.request import DryRun, EventIdPath, ReasonQuery, TimeStepsQuery
+from shared.web.request import DryRun, EventIdPath, ReasonQuery
 
 router = APIRouter(prefix="/admin/inventory", tags=["admin"])
 PictureNamePath = Annotated[str, Path(pattern=f"^{PICTURE_NAME}$", max_length=64)]
@@ -103,12 +99,6 @@ async def release(
     return ReservationReleased(reservation_id=reservation_id, status=record.status)
 
 
-@router.get("/events/{event_id}/hold-times", operation_id="read_hold_times", summary="Get hold times")
-async def get_hold_times(operator: Viewer, state: StateDep, event_id: EventIdPath) -> HoldTimesReport:
-    """Percentiles, returning holders, a suggested `hold_ttl_s`, and conversion by variant, from the database."""
-    return await hold_times(state.db, state.catalogue.layout(event_id))
-
-
 @router.get(
     "/events/{event_id}/audit",
     operation_id="check_inventory_invariants",
@@ -116,20 +106,3 @@ async def get_hold_times(operator: Viewer, state: StateDep, event_id: EventIdPat
 )
 async def get_audit(operator: Viewer, state: StateDep, event_id: EventIdPath) -> StockInvariants:
     return await check_invariants(state.db, state.redis_stock, state.catalogue.layout(event_id))
-
-
-@router.get("/events/{event_id}/flow", operation_id="read_inventory_flow", summary="Get the flow of fans through holds")
-async def get_flow(operator: Viewer, state: StateDep, event_id: EventIdPath) -> HoldsFlow:
-    """Counted in the database, at most once a second for all who ask."""
-    return await state.flows.flow(state.catalogue.layout(event_id).event_id)
-
-
-@router.get(
-    "/events/{event_id}/flow/history",
-    operation_id="read_inventory_flow_history",
-    summary="Get holds by time, and why places were released",
-)
-async def get_flow_history(
-    operator: Viewer, state: StateDep, event_id: EventIdPath, steps: TimeStepsQuery
-) -> HoldsHistory:
-    return await state.flows.history(state.catalogue.layout(event_id).event_id, steps)

@@ -1,19 +1,14 @@
-"""Operators' API for an event's stock: block, unblock, resize, allotments, the stock report, its audit
-log and exports.
-"""
+"""Operators' API for an event's stock: block, unblock, resize, allotments, the stock report, its audit log."""
 
-from collections.abc import AsyncIterator
-from typing import Annotated, Literal
+from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Path
 
 from services.inventory import tables
 from services.inventory.catalogue.apply_event_file import resize
 from services.inventory.state import StateDep
 from services.inventory.stock.allotments import open_allotment, upsert
 from services.inventory.stock.blocking import block_places, unblock_places
-from services.inventory.stock.exports import sales_csv, seats_csv
 from services.inventory.stock.report import stock_report
 from shared.audit_log import of_event
 from shared.contracts.admin.audit import AuditPage
@@ -28,7 +23,6 @@ from shared.contracts.admin.inventory import (
 from shared.postgres.pages import BeforeId
 from shared.routes import EVENT_ID
 from shared.security.auth import AnOperator, Viewer
-from shared.web.api_document import file_of
 from shared.web.request import EventIdPath, SectionIdPath
 
 router = APIRouter(prefix="/admin/inventory/events/{event_id}", tags=["stock"])
@@ -92,19 +86,3 @@ async def list_changes(operator: Viewer, state: StateDep, event_id: EventIdPath,
     """Newest first."""
     state.catalogue.layout(event_id)
     return await tables.audit_log.read_page(state.autocommit_db, page, subject=of_event(event_id))
-
-
-@router.get(
-    "/{what}.csv",
-    operation_id="export_stock_csv",
-    summary="Export seats or sales as CSV",
-    responses=file_of("text/csv"),
-    response_class=Response,
-)
-async def get_csv(
-    operator: AnOperator, state: StateDep, event_id: EventIdPath, what: Literal["seats", "sales"]
-) -> StreamingResponse:
-    layout = state.catalogue.layout(event_id)
-    pages: AsyncIterator[bytes] = (seats_csv if what == "seats" else sales_csv)(state.autocommit_db, layout)
-    headers = {"content-disposition": f'attachment; filename="{event_id}-{what}.csv"', "cache-control": "no-store"}
-    return StreamingResponse(pages, media_type="text/csv; charset=utf-8", headers=headers)

@@ -1,24 +1,19 @@
-"""The admin API of an event: its event file, what it charges, its promo codes with their uses, and price changes; its
-charges and tickets as exports, the flow of its fans, and the check of the invariants.
+"""The admin API of an event: its event file, what it charges, its promo codes with their uses, price changes, and the
+check of the invariants.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Path, Query, Request
 
-from services.orders.admin.orders import csv_download
 from services.orders.audit import invariants
 from services.orders.checkout.event_file import apply_event_file, read_event_file
 from services.orders.checks import paper_warnings
 from services.orders.pricing import admin
-from services.orders.reports import exports
-from services.orders.reports.settlement import list_charges
 from services.orders.state import OrdersState
 from services.orders.tables import audit_log
 from services.orders.tickets.show import printed_texts
 from shared.contracts.admin.audit import AuditPage
-from shared.contracts.admin.order_reports import ChargePage, OrdersFlow, OrdersHistory, ScannerTickets
 from shared.contracts.admin.orders import InvariantReport
 from shared.contracts.admin.prices import (
     AmountsChecked,
@@ -33,15 +28,13 @@ from shared.contracts.event_file import PRICE_MINOR_MAX, EventFile, PricePart
 from shared.contracts.fields import TYPED_MAX, NewCode, code_as_shown, code_key
 from shared.contracts.prices import PRICES_MAX
 from shared.errors.problems import InvalidRequest
-from shared.postgres.pages import BeforeId, IdQuery, LongPageSizeQuery, PageRequest, PageSizeQuery
+from shared.postgres.pages import BeforeId, PageRequest, PageSizeQuery
 from shared.security.auth import AnAdmin, AnOperator, Viewer
-from shared.web.api_document import file_of
-from shared.web.request import DryRun, EventIdPath, ReasonQuery, ReferenceQuery, TimeStepsQuery
+from shared.web.request import DryRun, EventIdPath, ReasonQuery, ReferenceQuery
 
 Each = Annotated[list[Annotated[int, Query(ge=0, le=2 * PRICE_MINOR_MAX)]] | None, Query(max_length=PRICES_MAX)]
 CodePath = Annotated[NewCode, Path(max_length=TYPED_MAX, description="Percent-encoded, if it is not plain.")]
 CodeQuery = Annotated[NewCode | None, Query(max_length=TYPED_MAX)]
-TicketStatus = Annotated[Literal["valid", "void"] | None, Query(description="Only tickets of this status")]
 router = APIRouter(prefix="/admin/orders/events/{event_id}")
 
 
@@ -146,65 +139,8 @@ async def list_changes(state: OrdersState, operator: Viewer, event_id: EventIdPa
     return await audit_log.read_page(state.db, page, subject=f"prices:{event_id}")
 
 
-@router.get("/charges", operation_id="list_charges", summary="Export charges and refunds, oldest first", tags=["admin"])
-async def get_charges(
-    event_id: EventIdPath, request: Request, state: OrdersState, operator: Viewer, after: IdQuery = None,
-    page_size: LongPageSizeQuery = 1000,
-) -> ChargePage:  # fmt: skip
-    page = PageRequest(request.url, after, page_size, newest_first=False)
-    return await list_charges(state.db, event_id, page)
-
-
 @router.get(
     "/audit", operation_id="check_orders_invariants", summary="Check the invariants of orders and money", tags=["admin"]
 )
 async def check_invariants(event_id: EventIdPath, state: OrdersState, operator: Viewer) -> InvariantReport:
     return await invariants.check_invariants(state.db, event_id)
-
-
-@router.get(
-    "/tickets.json",
-    tags=["admin"],
-    operation_id="list_scanner_tickets",
-    summary="Export the tickets of an event for scanners",
-    responses={200: {"model": ScannerTickets}},
-)
-async def export_tickets_json(
-    event_id: EventIdPath, state: OrdersState, operator: AnOperator, status: TicketStatus = None
-) -> StreamingResponse:
-    """It has the secrets of rotating codes: keep it on scanners only."""
-    parts = exports.tickets_json(state.db, state.settings, event_id, status)
-    return StreamingResponse(parts, media_type="application/json", headers={"cache-control": "no-store"})
-
-
-@router.get(
-    "/tickets.csv",
-    tags=["admin"],
-    operation_id="export_tickets_csv",
-    summary="Export the tickets of an event as CSV",
-    responses=file_of("text/csv"),
-    response_class=Response,
-)
-async def export_tickets_csv(
-    event_id: EventIdPath, state: OrdersState, operator: AnOperator, status: TicketStatus = None
-) -> StreamingResponse:
-    parts = exports.tickets_csv(state.db, state.settings, event_id, status)
-    return csv_download(parts, f"tickets-{event_id}.csv")
-
-
-@router.get("/flow", operation_id="read_order_flow", summary="Get the flow of fans through orders", tags=["admin"])
-async def get_flow(event_id: EventIdPath, state: OrdersState, operator: Viewer) -> OrdersFlow:
-    """Counted in the database, at most once a second for all who ask."""
-    return await state.flows.flow(event_id)
-
-
-@router.get(
-    "/flow/history",
-    operation_id="read_order_flow_history",
-    summary="Get orders by time, tickets by section and money",
-    tags=["admin"],
-)
-async def get_flow_history(
-    event_id: EventIdPath, state: OrdersState, operator: Viewer, steps: TimeStepsQuery
-) -> OrdersHistory:
-    return await state.flows.history(event_id, steps)

@@ -1,16 +1,14 @@
 """The admin API of orders: their search and timeline, what support does to one of them (refund, cancel, retry, resolve)
-or to those of an event (refund, share in the background), their commands, the audit log, settlement, and their export.
+or to those of an event (refund, share in the background), their commands, and the audit log.
 
 Every action needs a reason and is written to the audit log.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import date
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import AwareDatetime
 
 from services.orders.checkout.event_file import change_background_share
@@ -18,8 +16,6 @@ from services.orders.checkout.requests import refuse_card_numbers
 from services.orders.model.order import Order
 from services.orders.model.rules import RefundSelection
 from services.orders.model.view import admin_view
-from services.orders.reports import exports
-from services.orders.reports.settlement import date_range, settlement
 from services.orders.requests.requests import (
     RefundRequest,
     cancel_by_hand,
@@ -36,7 +32,6 @@ from services.orders.store.store import OrderStore
 from services.orders.tables import audit_log
 from shared.audit_log import Actor
 from shared.contracts.admin.audit import AuditPage
-from shared.contracts.admin.order_reports import Settlement
 from shared.contracts.admin.orders import (
     AdminOrder,
     BackgroundShareAnswer,
@@ -58,14 +53,12 @@ from shared.contracts.fields import NO_NULL, EventId, tidy
 from shared.postgres.pages import BeforeId, PageRequest, PageSizeQuery
 from shared.rules.two_persons import control
 from shared.security.auth import AnOperator, Operator, Viewer
-from shared.web.api_document import file_of
 from shared.web.request import EventIdPath, IdempotencyKey, ReferencePath, ReferenceQuery, idempotency_key
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
 StatusQuery = Annotated[str | None, Query(alias="status", pattern="^[a-z_]{1,32}$")]
 TextQuery = Annotated[str | None, Query(min_length=2, max_length=200, pattern=NO_NULL)]
 COMMAND_ID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
-TimeZone = Annotated[str, Query(pattern=r"^[A-Za-z0-9_+/-]{1,64}$")]
 CommandIdPath = Annotated[str, Path(pattern=COMMAND_ID)]
 CommandIdQuery = Annotated[str | None, Query(pattern=COMMAND_ID)]
 SubjectQuery = Annotated[str | None, Query(alias="subject", pattern=r"^(event|order|webhook):[A-Za-z0-9_-]{1,64}$")]
@@ -232,34 +225,3 @@ async def change_share(
 async def list_changes(state: OrdersState, operator: Viewer, page: BeforeId, subject: SubjectQuery = None) -> AuditPage:
     """Newest first, of one subject or of all."""
     return await audit_log.read_page(state.db, page, subject=subject)
-
-
-@router.get(
-    "/settlement",
-    operation_id="read_settlement",
-    summary="Show settlement by provider and day",
-    response_model_exclude_unset=True,
-)
-async def get_settlement(
-    state: OrdersState, operator: Viewer, first: Annotated[date, Query(alias="from")],
-    last: Annotated[date, Query(alias="to")], tz: TimeZone = "UTC", compare: bool = False,
-) -> Settlement:  # fmt: skip
-    """Days begin and end in the time zone `tz`, and both are included. `compare` reads the providers' own lists."""
-    days = date_range(first, last, tz, compare=compare)
-    return await settlement(state.db, days, compare_with=state.providers if compare else None)
-
-
-@router.get(
-    "/export.csv",
-    operation_id="export_orders_csv",
-    summary="Export an event's orders as CSV",
-    responses=file_of("text/csv"),
-    response_class=Response,
-)
-async def export_orders(state: OrdersState, operator: AnOperator, event_id: EventId) -> StreamingResponse:
-    return csv_download(exports.orders_csv(state.db, event_id), f"{event_id}-orders.csv")
-
-
-def csv_download(parts: AsyncIterator[bytes], filename: str) -> StreamingResponse:
-    headers = {"content-disposition": f'attachment; filename="{filename}"', "cache-control": "no-store"}
-    return StreamingResponse(parts, media_type="text/csv; charset=utf-8", headers=headers)

@@ -10,19 +10,12 @@ from fastapi import APIRouter, Depends, Header, Request, Response
 from services.queue.rooms.model import RequestedBy
 from services.queue.state import StateDep
 from shared.contracts.admin.audit import AuditPage
-from shared.contracts.admin.queue import (
-    LineFlow,
-    LineHistory,
-    QueueInvariantReport,
-    RoomDryRun,
-    RoomPatch,
-    RoomView,
-)
+from shared.contracts.admin.queue import QueueInvariantReport, RoomDryRun, RoomPatch, RoomView
 from shared.contracts.event_file import EventFile, RoomPart
 from shared.errors.problems import InvalidRequest, NotAllowed, Problem, SecondPersonNeeded, VersionMismatch
 from shared.postgres.pages import BeforeId
 from shared.security.auth import AnAdmin, AnOperator, Operator, Viewer
-from shared.web.request import DryRun, EventIdPath, ReasonQuery, TimeStepsQuery
+from shared.web.request import DryRun, EventIdPath, ReasonQuery
 
 router = APIRouter(tags=["admin"])
 ROOM = "/admin/events/{event_id}/room"
@@ -109,21 +102,6 @@ async def list_audit_log(event_id: EventIdPath, _operator: Viewer, state: StateD
 @router.get(EVENT + "/audit", operation_id="check_queue_invariants", summary="Check the invariants of the queue")
 async def invariants(event_id: EventIdPath, _operator: Viewer, state: StateDep) -> QueueInvariantReport:
     return await state.operations.invariants(event_id)
-
-
-@router.get(EVENT + "/flow", operation_id="read_queue_flow", summary="Get the flow of fans through the line")
-async def get_flow(event_id: EventIdPath, _operator: Viewer, state: StateDep) -> LineFlow:
-    """Counted in the database since the last reset, at most once a second for all who ask."""
-    return await state.flows.flow(await state.rooms.get(event_id))
-
-
-@router.get(
-    EVENT + "/flow/history", operation_id="read_queue_flow_history", summary="Get joins, calls and waits by time"
-)
-async def get_flow_history(
-    event_id: EventIdPath, _operator: Viewer, state: StateDep, steps: TimeStepsQuery
-) -> LineHistory:
-    return await state.flows.history(await state.rooms.get(event_id), steps)
 
 
 def with_etag(view: RoomView, response: Response) -> RoomView:

@@ -140,7 +140,9 @@ class ProofVitals(BaseModel):
 
 
 class Vitals(BaseModel):
-    """The figures of one sale at one second. `ages`: seconds since each part was heard, null if never."""
+    """The figures of one sale at one second. `ages`: seconds since each part was heard, null if never.
+    `without_reports`: those of them that answer and run without the feature `reports`; what they would count is null.
+    """
 
     event_id: str
     at_ms: int
@@ -155,6 +157,7 @@ class Vitals(BaseModel):
     funnel: list[FunnelStep] = []
     streams: StreamVitals = StreamVitals()
     proof: ProofVitals = ProofVitals()
+    without_reports: list[Part] = []
 
 
 class ActiveAlarm(BaseModel):

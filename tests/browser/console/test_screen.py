@@ -112,6 +112,16 @@ async def test_the_figures_of_a_silent_part_are_grey_and_stay_readable(alone: Op
             assert await violations(desk.page, *CONTRAST) == []
 
 
+async def test_figures_that_nobody_counts_are_named_as_missing(alone: OpenAlone) -> None:
+    desk = await alone(heard=-1)
+    vitals = desk.alone.recording.heard[-1]["vitals"]
+    unknown = {"wait": {"p50_s": None, "p95_s": None}, "without_reports": ["queue", "orders"]}
+    await desk.send("vitals", vitals | unknown | {"at_ms": vitals["at_ms"] + 1000})
+    await expect(desk.page.locator("[data-without-reports]")).to_contain_text("Reports are off in queue, orders")
+    await expect(desk.page.locator("[data-tile=Wait]")).to_contain_text("not counted: reports are off")
+    await expect(desk.page.locator("[data-tile=Waiting]")).not_to_contain_text("not counted")
+
+
 @pytest.mark.parametrize("breaks", [True, False])
 async def test_a_stream_that_is_cut_or_goes_silent_is_opened_again(alone: OpenAlone, breaks: bool) -> None:
     async def timed(page: Page, _: Alone) -> None:

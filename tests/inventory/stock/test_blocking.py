@@ -10,7 +10,7 @@ from services.inventory.redis_stock import push
 from services.inventory.redis_stock.client import ended
 from services.inventory.stock import change, editor
 from tests.inventory.actions import pause_after, sell
-from tests.inventory.conftest import EVENT, Inventory, event_file
+from tests.inventory.conftest import ADMIN_KEY, EVENT, Inventory, event_file
 from tests.inventory.races.test_guards import remove_database_checks
 from tests.inventory.stock.reports import audit_log, block, report, seat_marks
 from tests.support.running.suite import problem
@@ -238,3 +238,8 @@ async def test_the_last_page_of_changes_has_no_next_link(inventory: Inventory) -
     assert first["next"] == f"/admin/inventory/events/{EVENT}/changes?before={before}&page_size=2"
     last = (await inventory.operate("GET", f"/changes?before={before}&page_size=2")).json()
     assert (len(last["changes"]), last["next"]) == (2, None), "one event file and three blocks"
+
+
+async def test_the_report_of_an_unknown_event_is_not_found(inventory: Inventory) -> None:
+    unknown = await inventory.fans.get("/admin/inventory/events/none/stock", headers=ADMIN_KEY)
+    assert problem(unknown) == (404, "unknown-event")

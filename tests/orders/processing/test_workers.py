@@ -10,9 +10,10 @@ import pytest
 from prometheus_client import REGISTRY
 from sqlalchemy import text
 
+from features.reports.orders.flow import FLOW, LIMITS
+from features.reports.reading import read
 from services.orders.model.order import OpenOrder, Order
 from services.orders.model.update import OrderUpdate
-from services.orders.reports.flow import OrdersFlows
 from services.orders.settings import Settings
 from services.orders.steps.run import Heartbeat, ProviderClient
 from services.orders.store import store as store_module
@@ -502,7 +503,7 @@ async def test_a_provider_that_hangs_does_not_take_all_memory_and_all_files(
 
 async def test_an_order_in_work_waits_for_nobody_and_one_without_a_worker_is_due(servers: Servers) -> None:
     """As the flow of the event shows it: a provider that takes its time is no lack of workers."""
-    one, flows = await servers.open(workers=2), OrdersFlows(servers.db, TAKEOVER_S)
+    one = await servers.open(workers=2)
     await one.worker.sweep()
 
     async def due_after(*references: str) -> int:
@@ -510,14 +511,16 @@ async def test_an_order_in_work_waits_for_nobody_and_one_without_a_worker_is_due
         for reference in references:
             one.worker.wake(opened(reference))
         await one.worker.sweep()
-        flows._reads._kept.clear()
-        return (await flows.flow("a")).due
+        return await due()
+
+    async def due() -> int:
+        [row] = await read(servers.db, FLOW, event_id="a", takeover_s=TAKEOVER_S, **LIMITS)
+        return int(row["due"])
 
     assert await due_after("A1", "A2") == 0, "both are in work"
     assert await due_after("A3", "A4", "A5") == 3
     await servers.run(SILENCE, owner=one.owner)
-    flows._reads._kept.clear()
-    assert (await flows.flow("a")).due == 5, "nobody works on any"
+    assert await due() == 5, "nobody works on any"
 
 
 async def test_an_order_that_finds_no_free_worker_is_load(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shared.rules.sell_out import BATCHES, ORDERS_MIN, Held, SectionDemand, SellOut, forecast, suggest_quantities
+from shared.rules.sell_out import BATCHES, ORDERS_MIN, Held, SellOut, forecast
 
 SALES, WINDOW_S = 300, 300
 NOTHING = Held(0, 0.0, 0, 0)
@@ -94,19 +94,6 @@ def test_nothing_left_is_sold_out_now() -> None:
     found = forecast([], orders=0, free=0, held=NOTHING)
     assert found is not None
     assert found.latest_s == 0
-
-
-def test_the_suggestion_divides_the_tickets_by_demand_and_keeps_their_sum() -> None:
-    sections = {
-        "sold out in a minute": SectionDemand(sold=100, on_sale=100, selling_s=60),
-        "sold out in five": SectionDemand(sold=100, on_sale=100, selling_s=300),
-        "slow": SectionDemand(sold=50, on_sale=100, selling_s=600),
-        "hardly open": SectionDemand(sold=3, on_sale=40, selling_s=600),
-    }
-    suggested = suggest_quantities(sections)
-    assert suggested["sold out in a minute"] > 2 * suggested["sold out in five"] > 4 * suggested["slow"]
-    assert suggested["hardly open"] == 40
-    assert sum(suggested.values()) == sum(section.on_sale for section in sections.values())
 
 
 def test_the_window_is_cut_into_equal_batches() -> None:

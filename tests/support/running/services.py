@@ -79,6 +79,11 @@ class RealService(Generic[State]):
         self._has_begun = False
         self._calls: set[asyncio.Task[None]] = set()
 
+    def leave_out(self, feature: str) -> None:
+        """It opens without this feature."""
+        changed = self._settings().model_copy(update={"features_off": frozenset({feature})})
+        self._settings = lambda: changed
+
     async def open(self) -> State:
         """What the handlers of the service share."""
         state, *_ = await self._open()

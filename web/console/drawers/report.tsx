@@ -1,4 +1,5 @@
 // What is taken away from a sale: the report for the promoter, and tables.
+import { vitals } from "../live";
 import { may, whyNot } from "../problem";
 import type { DrawerProps } from "./drawer";
 
@@ -12,6 +13,7 @@ export function Report({ eventId }: DrawerProps) {
   ];
   return (
     <>
+      {!!vitals.value?.without_reports.length && <p class="outcome warn">Reports are off: there is nothing at these addresses.</p>}
       <p>The report is one page without scripts, to read, to print and to send to the promoter: the funnel, waits, sales, payments, and every change with its reason. It names no fan.</p>
       <p class="muted">Reasons are in it as they were typed: read it before you send it.</p>
       <div class="buttons">

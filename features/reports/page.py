@@ -1,0 +1,341 @@
+"""The report of a sale as one HTML page: everything is inside, nothing is loaded and no script runs.
+
+Every text that anybody typed is escaped. `docs/use/reports.md` says what each figure means.
+"""
+
+import importlib.resources
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from html import escape
+from itertools import accumulate
+from typing import Any
+
+from features.reports.sale import OperatorChange, Sale
+from features.reports.svg_plot import Line, time_plot
+from shared.contracts.admin.order_reports import EventMoney
+from shared.contracts.catalogue import EventDetails
+from shared.rules.money import format_money
+from shared.runtime.clock import zone_of
+
+STYLE = importlib.resources.files(__package__).joinpath("page.css").read_text()
+HIDDEN_CHANGES = frozenset({"version", "epoch"})
+VALUE_CHARACTERS_MAX, CHANGED_MAX = 60, 12
+
+
+def write_page(sale: Sale) -> str:
+    """The whole page."""
+    title = f"{sale.event.name}: report of the sale"
+    parts = [
+        _head(sale), _tiles(sale), _funnel(sale), _line(sale), _sell_through(sale), _holds(sale), _payments(sale),
+        _changes(sale), _invariants(sale), _foot(sale),
+    ]  # fmt: skip
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        f"<title>{escape(title)}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"
+        + "\n".join(parts)
+        + "\n</body>\n</html>\n"
+    )
+
+
+def percent(share: float | None) -> str:
+    """Empty for none."""
+    return "" if share is None else f"{share:.1%}"
+
+
+def seconds(value: float | None) -> str:
+    """A duration in at most two units; empty for none."""
+    if value is None:
+        return ""
+    if value < 60:
+        return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
+    whole = round(value)
+    for size, unit, smaller, small_unit in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size} {unit}" + (f" {rest} {small_unit}" if rest else "")
+    return f"{whole} s"
+
+
+def _when(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S}" if at else ""
+
+
+def _begins(event: EventDetails) -> str:
+    """When the show begins, by the clock of its venue."""
+    return f"{event.starts_at.astimezone(zone_of(event.timezone)):%A, %d %B %Y, %H:%M} ({event.timezone})"
+
+
+def _head(sale: Sale) -> str:
+    start, end = sale.flow.span
+    return (
+        f"<header><h1>{escape(sale.event.name)}</h1>"
+        f"<p>{escape(sale.event.venue)} · {escape(_begins(sale.event))}</p>"
+        f'<p class="note">Sale {escape(sale.event_id)}, {_when(start)} to {_when(end)} UTC. '
+        f"All times are UTC; read from the databases at {_when(sale.made_at)}.</p></header>"
+    )
+
+
+def _tiles(sale: Sale) -> str:
+    flow, wait = sale.flow, sale.flow.line.wait
+    taken = ", ".join(format_money(_kept_minor(one), one.currency) for one in sale.orders.money)
+    tiles = {
+        "fans joined": f"{flow.line.joined:,}",
+        "fans bought": f"{flow.orders.fans_confirmed:,}",
+        f"of {flow.on_sale:,} tickets sold": f"{flow.sold:,}",
+        "sold": percent(flow.sold / flow.on_sale) if flow.on_sale else "–",
+        "taken, less refunds and disputes": taken or "–",
+        "median wait": seconds(wait.p50_s) or "–",
+    }
+    return (
+        '<div class="tiles">'
+        + "".join(f"<div><b>{escape(v)}</b>{escape(k)}</div>" for k, v in tiles.items())
+        + "</div>"
+    )
+
+
+def _funnel(sale: Sale) -> str:
+    rows = []
+    for step in sale.flow.funnel:
+        width = min(1.0, step.of_joined or 0.0)
+        bar = Raw(f'<td class="bar"><i style="width:{width:.2%}"></i></td>')
+        rows.append((step.name, bar, step.fans, step.lost, percent(step.of_previous), percent(step.of_joined)))
+    note = "Each fan counts once in a step, however many calls, holds or orders they had."
+    if sale.flow.line.epoch > 1:
+        note += " The line was reset: joined, called and claimed count since then, the other steps from the beginning."
+    return _section(
+        "From joining to buying",
+        _table(("step", "", "fans", "lost", "of the step before", "of all"), rows),
+        _note(note),
+    )
+
+
+def _line(sale: Sale) -> str:
+    line, wait = sale.flow.line, sale.flow.line.wait
+    joined, called = ([(step.step, getattr(step, name)) for step in sale.line.steps] for name in ("joined", "called"))
+    p50, p95 = (
+        [(step.step * sale.step_s, value) for step in sale.line.steps if (value := getattr(step, name)) is not None]
+        for name in ("wait_p50_s", "wait_p95_s")
+    )
+    numbers = [
+        ("fans called", f"{wait.fans:,}"), ("wait, median", seconds(wait.p50_s)), ("wait, 95 %", seconds(wait.p95_s)),
+        ("wait, longest", seconds(wait.longest_s)), ("calls missed", f"{line.missed_calls:,}"),
+        ("still waiting, never called", f"{line.waiting:,}"), ("left before the end", f"{line.left_early:,}"),
+        ("expired", f"{line.expired:,}"), ("completed", f"{line.completed:,}"),
+    ]  # fmt: skip
+    return _section(
+        "Waiting and admission",
+        _table(("in the line", Right("")), [(name, Right(value)) for name, value in numbers]),
+        _plot(sale, "Fans who joined and were called", {"joined": _summed(joined), "called": _summed(called)}),
+        _figure(time_plot("Wait of the fans called, in seconds", [Line("median", p50), Line("95 %", p95)],
+                          description="Seconds from joining to the call, over the time of the call")) if p50 else "",
+    )  # fmt: skip
+
+
+def _sell_through(sale: Sale) -> str:
+    sales = {one.section_id: one for one in sale.orders.sections}
+    rows = []
+    for section in sale.flow.holds.sections:
+        one = sales.get(section.section_id)
+        rows.append((
+            f"{section.section_id} {section.name}", section.on_sale, section.sold,
+            percent(section.sold / section.on_sale) if section.on_sale else "", section.held, section.available,
+            one.returned if one else 0, Right(_when(one.last_at)[11:] if one else ""),
+            sale.suggested[section.section_id],
+        ))  # fmt: skip
+    head = ("section", "on sale", "sold", "sold %", "held", "left", "returned", Right("last sold"), "suggested")
+    sold = [(step.step, step.tickets) for step in sale.orders.steps]
+    return _section(
+        "Tickets sold",
+        _plot(sale, "Tickets sold", {"tickets": _summed(sold)}),
+        _table(head, rows),
+        _note("Suggested: the same tickets divided so that all sections would have sold out together, by how fast each "
+              "sold while it had tickets. For the next sale like this one."),
+    )  # fmt: skip
+
+
+def _holds(sale: Sale) -> str:
+    flow = sale.flow.holds
+    by_status = [(status.replace("_", " "), count) for status, count in flow.by_status.items()]
+    released = [(reason, count) for reason, count in sale.holds.released.items()]
+    lines = {
+        name: [(step.step, getattr(step, name)) for step in sale.holds.steps if getattr(step, name)]
+        for name in ("held", "confirmed", "expired", "cancelled")
+    }
+    return _section(
+        "Holds",
+        _plot(
+            sale, "Holds begun, and how they ended", {name: _summed(points) for name, points in lines.items() if points}
+        ),
+        _table(("holds now", "number"), by_status, caption=f"{flow.holds:,} holds of {flow.fans_held:,} fans"),
+        _table(("places released because", "reservations"), released) if released else "",
+    )
+
+
+def _kept_minor(money: EventMoney) -> int:
+    return money.charged_minor - money.refunded_minor - money.disputed_minor
+
+
+def _payments(sale: Sale) -> str:
+    flow = sale.flow.orders
+    orders = [(status.replace("_", " "), count) for status, count in flow.by_status.items() if count]
+    declines = list(flow.declines.items())
+    unsold = [(one.status.replace("_", " "), one.reason, one.orders) for one in sale.orders.unsold]
+    money = [
+        (one.currency, one.charges, Right(format_money(one.charged_minor, one.currency)), one.refunds,
+         Right(format_money(one.refunded_minor, one.currency)),
+         Right(format_money(one.refunded_outside_minor, one.currency)),
+         one.disputes, Right(format_money(one.disputed_minor, one.currency)),
+         Right(format_money(_kept_minor(one), one.currency)))
+        for one in sale.orders.money
+    ]  # fmt: skip
+    return _section(
+        "Orders, payments and refunds",
+        _table(("orders now", "number"), orders),
+        _table(("not sold", "because", "orders"), unsold) if unsold else "",
+        _table(("payment declined because", "payments"), declines) if declines else "<p>No payment was declined.</p>",
+        _table(("currency", "charges", Right("charged"), "refunds", Right("refunded"), Right("of it at the provider"),
+                "disputes", Right("withdrawn"), Right("kept")), money)
+        if money else "<p>Nothing was charged.</p>",
+    )  # fmt: skip
+
+
+def _changes(sale: Sale) -> str:
+    rows = [
+        (When(_when(change.entry.at)), change.entry.actor, f"{change.service}: {change.entry.action}",
+         Wide(_difference(change)), Wide(change.entry.reason or ""))
+        for change in sale.changes
+    ]  # fmt: skip
+    table = _table(("when", "who", "what", "changed", "reason"), rows) if rows else "<p>Nothing was changed.</p>"
+    left_out = _note("Older changes are left out; the audit log has all.") if sale.changes_left_out else ""
+    return _section("Changes by operators", table, left_out)
+
+
+def _difference(change: OperatorChange) -> str:
+    before, after = change.entry.before or {}, change.entry.after or {}
+    names = [name for name in after if name not in HIDDEN_CHANGES and before.get(name) != after[name]]
+    if not before:
+        return ", ".join(names[:CHANGED_MAX])
+    shown = [f"{name}: {_short(before.get(name))} → {_short(after[name])}" for name in names[:CHANGED_MAX]]
+    return "; ".join([*shown, *(["…"] if len(names) > CHANGED_MAX else [])])
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "…"
+    text = "none" if value is None else str(value)
+    return text if len(text) <= VALUE_CHARACTERS_MAX else text[:VALUE_CHARACTERS_MAX] + "…"
+
+
+def _invariants(sale: Sale) -> str:
+    if sale.broken_off is not None:
+        failed = f"The invariants could not be checked when this report was made: {sale.broken_off}"
+        return _section("Invariants", f'<p class="bad">{escape(failed)}</p>')
+    broken = sum(not row.holds for row in sale.invariants)
+    verdict = f"{broken} of {len(sale.invariants)} do not hold." if broken else f"All {len(sale.invariants)} hold."
+    rows = [
+        (row.service, Wide(row.invariant), YES if row.holds else NO, Wide(row.detail))
+        for row in sale.invariants
+    ]  # fmt: skip
+    return _section(
+        "Invariants", f'<p class="{"bad" if broken else "good"}">{verdict}</p>',
+        _table(("service", "invariant", "holds", "detail"), rows),
+    )  # fmt: skip
+
+
+def _foot(sale: Sale) -> str:
+    return (
+        f'<footer class="note">From the databases of {escape(sale.event_id)}, {_when(sale.made_at)} UTC. '
+        "Counts are exact at that moment; docs/use/reports.md of Onsale says what each means.</footer>"
+    )
+
+
+class Raw(str):
+    """A finished cell."""
+
+    __slots__ = ()
+
+
+YES, NO = Raw('<td class="good">yes</td>'), Raw('<td class="bad">NO</td>')
+
+
+class Right(str):
+    """A text aligned as a number."""
+
+    __slots__ = ()
+
+
+class Wide(str):
+    """A text that may be long."""
+
+    __slots__ = ()
+
+
+class When(str):
+    """A time."""
+
+    __slots__ = ()
+
+
+CLASSES = {Right: "n", int: "n", Wide: "wide", When: "when"}
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: str = "") -> str:
+    """Cells are escaped. A column of numbers is headed on the right, too."""
+    listed = [list(row) for row in rows]
+    first: Sequence[Any] = listed[0] if listed else ()
+    right = [
+        isinstance(title, Right) or (n < len(first) and _class_of(first[n]) == "n") for n, title in enumerate(head)
+    ]
+    titles = "".join(
+        f"<th{' class=n' if aligned else ''}>{escape(title)}</th>" for title, aligned in zip(head, right, strict=True)
+    )
+    body = "".join("<tr>" + "".join(_cell(cell) for cell in row) + "</tr>\n" for row in listed)
+    named = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f'<div class="scroll"><table>{named}<thead><tr>{titles}</tr></thead>\n<tbody>\n{body}</tbody></table></div>'
+
+
+def _cell(cell: Any) -> str:
+    if isinstance(cell, Raw):
+        return cell
+    name = _class_of(cell)
+    text = f"{cell:,}" if isinstance(cell, int) else str(cell)
+    return f"<td{f' class={name}' if name else ''}>{escape(text)}</td>"
+
+
+def _class_of(cell: Any) -> str:
+    return "n" if isinstance(cell, str) and cell[:1].isdigit() and cell.endswith("%") else CLASSES.get(type(cell), "")
+
+
+def _section(title: str, *parts: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>\n" + "\n".join(parts) + "</section>"
+
+
+def _note(text: str) -> str:
+    return f'<p class="note">{escape(text)}</p>'
+
+
+def _figure(svg: str) -> str:
+    return f"<figure>{svg}</figure>"
+
+
+def _plot(sale: Sale, title: str, lines: dict[str, list[tuple[int, int]]]) -> str:
+    """Totals over the sale, each from 0 at its beginning to its end."""
+    if not any(lines.values()):
+        return ""
+    _, end = sale.flow.span
+    end_s = (end - sale.start).total_seconds()
+    drawn = []
+    for name, points in lines.items():
+        at = [(min(end_s, (step + 1) * sale.step_s), total) for step, total in points]
+        last = at[-1][1] if at else 0
+        drawn.append(Line(name, [(0.0, 0.0), *at, (end_s, last)]))
+    return _figure(time_plot(title, drawn, description=f"{title}: totals over the time since the sale began"))
+
+
+def _summed(points: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Running totals by step."""
+    listed = list(points)
+    return list(zip((step for step, _ in listed), accumulate(count for _, count in listed), strict=True))

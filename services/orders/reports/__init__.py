@@ -1,1 +1,0 @@
-"""Reports on money and orders: charges, settlement by day, comparison with providers, CSV export."""
