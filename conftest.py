@@ -31,8 +31,8 @@ SUITE, SUITE_TIMEOUT_S = "suite", 300  # a test may start the suite first, on a 
 WHOLE_SUITE = (  # these use the suite; all in one worker, so that there is one
     "tests/journeys/", "tests/browser/buying/", "tests/browser/console/test_a_sale.py",
     "tests/onsale/cli/test_command_line.py", "tests/onsale/cli/test_event_files.py",
-    "tests/onsale/cli/test_order_commands.py", "tests/structure/test_own_package.py", "tests/test_without_features.py",
-    "proof/",
+    "features/webhooks/tests/test_webhook_commands.py", "tests/structure/test_own_package.py",
+    "tests/test_without_features.py", "proof/",
 )  # fmt: skip
 PROOF = Path(__file__).parent / "proof"
 

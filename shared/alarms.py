@@ -293,5 +293,13 @@ ALARMS: tuple[Alarm, ...] = (
         check_first="The event log's server (NATS, Kafka or Redis), the log of the service (`relay`), and transactions that stay open (`backend_xid` in `pg_stat_activity`): events wait for those that began before them.",
         do="Bring the log back, or end the transaction; the outbox is delivered in order, and nothing is lost.",
     ),
+    Alarm(
+        name="EventsUnread", group="engines", severity="warning", for_s=60,
+        expr="max by (source, reader) (onsale_events_unread_seconds) > 300",
+        summary="{{ $labels.reader }} is {{ $value | humanizeDuration }} behind the events of {{ $labels.source }}",
+        meaning="A feature has not taken an event for five minutes: what it does with them (webhooks, say) stands still. Sales go on.",
+        check_first="The log of the service: `loop.failed` says which loop, and why.",
+        do="Mend the cause; the feature goes on where it stopped. Events that wait for it are kept for a week.",
+    ),
 )  # fmt: skip
 BY_NAME = {alarm.name: alarm for alarm in ALARMS}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
 
+from features.webhooks.orders.dispatcher import TIMEOUT_S as WEBHOOK_TIMEOUT_S
 from services.orders.tuning import DEFAULTS as ORDERS
 from shared.features import package_of
 from shared.postgres.settings import WAITS
@@ -14,12 +15,13 @@ from shared.routes import SERVICES
 from shared.security.limits import ADDRESS_AT_ONCE, ADDRESS_PER_MINUTE
 from shared.web.app import BODY_MAX_BYTES
 from shared.web.listener import INTERNAL_BODY_MAX_BYTES
+from shared.web.parts import with_settings_of_parts
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "limits.md"
 EVERYWHERE = {
     "body_max_bytes": BODY_MAX_BYTES, "internal_body_max_bytes": INTERNAL_BODY_MAX_BYTES,
     "wrong_codes_address_at_once": ADDRESS_AT_ONCE, "wrong_codes_address_per_minute": ADDRESS_PER_MINUTE,
-    **asdict(WAITS),
+    "webhook_timeout_s": WEBHOOK_TIMEOUT_S, **asdict(WAITS),
 }  # fmt: skip
 ROW = re.compile(r"^\| `(\w+)` \| ([\d.]+) \|", re.M)
 
@@ -30,11 +32,10 @@ def defaults() -> dict[str, set[float]]:
     for service in SERVICES:
         for name, default in tuning_defaults(service):
             values.setdefault(name, set()).add(default)
-        members = vars(importlib.import_module(f"{package_of(service)}.settings")).values()
-        for kind in (each for each in members if isinstance(each, type) and issubclass(each, ServiceSettings)):
-            for name, field in kind.model_fields.items():
-                if isinstance(field.default, int | float):
-                    values.setdefault(name, set()).add(float(field.default))
+        own: type[ServiceSettings] = importlib.import_module(f"{package_of(service)}.settings").Settings
+        for name, field in with_settings_of_parts(own, service).model_fields.items():
+            if isinstance(field.default, int | float):
+                values.setdefault(name, set()).add(float(field.default))
     return values
 
 

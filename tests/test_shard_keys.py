@@ -30,7 +30,8 @@ ACROSS_SHARDS = {
     "orders sql/begin_comparison", "orders sql/end_comparison", "orders sql/differing_charges",
     "orders sql/apply_webhooks", "orders sql/lease_mails", "orders sql/take_mail",
     "orders sql/claim_batch", "orders sql/lease_deliveries", "orders sql/finish_delivery",
-    "orders sql/delete_old_deliveries", "orders webhooks.dispatcher._ANY_SOON", "inventory sql/overdue_events",
+    "orders sql/delete_old_deliveries", "orders dispatcher._ANY_SOON", "orders dispatcher._ANY_ENDPOINT",
+    "inventory sql/overdue_events",
     "inventory stock.allotments.NEXT_OPENINGS", "inventory reconcile.oversell.UPDATE_CASE",
     "inventory reconcile.oversell_refunds.DUE", "inventory reconcile.oversell_refunds.CLOSE_CASES",
     "inventory reconcile.drift.DELETE_OLD_DRIFT", "inventory reservations.repository.ACKNOWLEDGE_CONSENTS",
@@ -44,7 +45,7 @@ ACROSS_SHARDS = {
     # of a table that every shard has
     "queue line.invariants.AUDIT_LOG", "queue admission.autotune.ADJUSTED_RECENTLY",
 }  # fmt: skip
-IN_ROWS = {"orders sql/insert"}  # the key is a field of each row that is passed as JSON
+IN_ROWS = {"orders sql/insert", "orders sql/queue_deliveries"}  # the key is a field of each row that is passed as JSON
 BOUND_KEY = re.compile(r":(event_id|reference)s?\b|\$1\b")  # numbered parameters begin with the event
 
 

@@ -25,7 +25,8 @@ OTHER_CONNECTIONS = (
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 )
 UNPUBLISHED = """
-SELECT count(*) FROM {schema}.outbox_batch WHERE id > (SELECT coalesce(max(id), 0) FROM {schema}.outbox_cursor)
+SELECT count(*) FROM {schema}.outbox_batch
+WHERE id > (SELECT coalesce(max(id), 0) FROM {schema}.outbox_cursor WHERE name = 'relay')
 """
 
 

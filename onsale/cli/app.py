@@ -49,8 +49,6 @@ OWN = tuple(CliCommand(*row) for row in (
     ("promo", "onsale.cli.promo_codes:app", OPERATE,
      "Create, stop and list promo codes, and list the orders that used them."),
     ("tickets", "onsale.cli.tickets:app", OPERATE, "Verify tickets and download the ticket list for scanners."),
-    ("webhooks", "onsale.cli.webhooks:app", OPERATE,
-     "Manage webhook endpoints: signed messages about orders, retried for days."),
     ("keys", "onsale.maintenance.keys:app", MAINTAIN,
      "Show, rotate and retire the keys that sign tokens; create those of an installation."),
     ("migrate", "onsale.maintenance.migrations:migrate", MAINTAIN, "Upgrade the tables in PostgreSQL to this version."),

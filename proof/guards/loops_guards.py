@@ -102,7 +102,7 @@ OTHER_LOOPS = (
     ),
     Guard(
         "A webhook of a shop is tried again at its time",
-        "shared/concurrency/leased_queue.py", "return None if self.has_soon or self._running else Quiet(QUIET_S)", "return Quiet(QUIET_S)",
+        "features/webhooks/orders/dispatcher.py", "return None if self.has_soon or self._running else Quiet(QUIET_S)", "return Quiet(QUIET_S)",
         "test_polls_are_rare_while_nothing_is_in_work_and_nothing_becomes_due_soon",
     ),
     Guard(

@@ -3,6 +3,7 @@
 from proof.guards.guard import Guard
 
 ORDERS = "services/orders"
+WEBHOOKS = "features/webhooks/orders"
 RULES = f"{ORDERS}/model/rules.py"
 UPDATES = f"{ORDERS}/model/update.py"
 CHECKOUT = f"{ORDERS}/checkout/checkout.py"
@@ -443,22 +444,22 @@ PRICES = (
 MESSAGES = (
     Guard(
         "Outgoing webhooks reach no private address",
-        f"{ORDERS}/webhooks/dispatcher.py", "return address.is_global and not", "return not",
+        f"{WEBHOOKS}/dispatcher.py", "return address.is_global and not", "return not",
         "test_webhooks_reach_no_private_address",
     ),
     Guard(
         "An IPv4 address hidden in an IPv6 one is checked",
-        f"{ORDERS}/webhooks/dispatcher.py", "    address = _unwrapped(ip_address(text))", "    address = ip_address(text)",
+        f"{WEBHOOKS}/dispatcher.py", "    address = _unwrapped(ip_address(text))", "    address = ip_address(text)",
         "test_webhooks_reach_no_private_address",
     ),
     Guard(
         "A webhook goes to the address that was checked",
-        f"{ORDERS}/webhooks/dispatcher.py", "str(url.copy_with(host=address))", "str(url)",
+        f"{WEBHOOKS}/dispatcher.py", "str(url.copy_with(host=address))", "str(url)",
         "test_the_connection_goes_to_the_address_that_was_checked",
     ),
     Guard(
         "An endpoint has an end",
-        f"{ORDERS}/webhooks/endpoints.py", ">= ENDPOINTS_MAX:", "< 0:",
+        f"{WEBHOOKS}/endpoints.py", ">= ENDPOINTS_MAX:", "< 0:",
         "test_there_are_a_hundred_webhook_endpoints_at_most",
     ),
     Guard(

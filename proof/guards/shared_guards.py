@@ -437,7 +437,7 @@ OTHER_GUARDS = (
     ),
     Guard(
         "One relay at a time publishes a service's events",
-        "shared/messaging/relay.py", "if not (await connection.execute(lock, {\"lock_ms\": str(round(LOCK_S * 1000))})).one().is_ours:", "if await connection.execute(lock, {\"lock_ms\": str(round(LOCK_S * 1000))}) is None:",
+        "shared/messaging/relay.py", "if not (await connection.execute(outbox_statement(\"try_lock\", lock), bound)).one().is_ours:", "if await connection.execute(outbox_statement(\"try_lock\", lock), bound) is None:",
         "test_one_relay_publishes_at_a_time",
     ),
     Guard(
@@ -446,8 +446,23 @@ OTHER_GUARDS = (
         "test_one_relay_serves_all_services_of_a_process_until_the_last_ends",
     ),
     Guard(
+        "A feature that hangs over events has failed",
+        "shared/messaging/relay.py", "async with asyncio.timeout(TAKE_S):", "async with asyncio.timeout(None):",
+        "test_one_that_hangs_has_failed",
+    ),
+    Guard(
+        "Events that are published again come to no feature again",
+        "shared/messaging/sql/set_back.sql", " AND c.name = 'relay'", "",
+        "test_publishing_again_moves_no_reader",
+    ),
+    Guard(
+        "Old events wait for a feature that has not read them",
+        "shared/messaging/sql/delete_old.sql", "id <= (SELECT min(id) FROM {schema}.outbox_cursor) OR ", "true OR ",
+        "test_old_events_wait_for_a_reader_for_a_week",
+    ),
+    Guard(
         "A service without a free connection holds up no other's events",
-        "shared/messaging/relay.py", "(*self._outboxes[1:], *self._outboxes[:1])", "self._outboxes",
+        "shared/messaging/relay.py", "(*self._readers[1:], *self._readers[:1])", "self._readers",
         "test_a_service_whose_pool_has_no_connection_holds_up_no_other",
     ),
     Guard(
@@ -534,7 +549,7 @@ OTHER_GUARDS = (
     ),
     Guard(
         "A relay goes on looking while an event waits for another process",
-        "shared/messaging/relay.py", "return None if waiting else Quiet(QUIET_S)", "return Quiet(QUIET_S)",
+        "shared/messaging/relay.py", "return None if any(row.cursor != row.last for row in found.values()) else Quiet(QUIET_S)", "return Quiet(QUIET_S)",
         "test_a_relay_is_not_quiet_while_an_event_waits_for_another_process",
     ),
     Guard(

@@ -43,6 +43,14 @@ def _listed(name: str) -> dict[str, Any]:
     return {name: json.dumps([{"charge_ref": ref, "reference": ref, "status": "succeeded"} for ref in REFS])}
 
 
+def _events() -> str:
+    """An event of each order, for the three endpoints."""
+    return json.dumps([
+        {"id": r, "event_id": "e", "type": "a", "occurred_at_ms": 1, "version": 1, "after": {"reference": r}}
+        for r in PENDING
+    ])  # fmt: skip
+
+
 def _updates() -> dict[str, Any]:
     """An update of each order, with each kind of row that an update may write."""
     orders = [
@@ -60,7 +68,9 @@ SEARCH: dict[str, Any] = dict.fromkeys(("event_id", "status", "since", "until", 
 }
 ANY_COMMAND: dict[str, Any] = dict.fromkeys(("event_id", "reference", "status", "before", "place"))
 CASES = {
-    "webhooks.dispatcher._ANY_SOON": Case(1, soon_s=6.0),
+    "dispatcher._ANY_SOON": Case(1, soon_s=6.0),
+    "dispatcher._ANY_ENDPOINT": Case(1),
+    "sql/queue_deliveries": Case(3 * BATCH, events=_events()),
     "sql/apply_webhooks": Case(200, busy=["o10000001"]),
     "sql/save": Case(BATCH, **_updates()),
     "sql/charges": Case(BATCH, after=0, is_rare=True),

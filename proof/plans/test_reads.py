@@ -15,6 +15,7 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import Engine, TextClause, event
 
+from features.webhooks.orders.dispatcher import WebhookDispatcher
 from onsale.local.engines import Engines, with_driver
 from proof.plans.case import ids
 from proof.plans.conftest import LARGE, State
@@ -29,11 +30,13 @@ from services.queue.settings import Settings
 from shared.concurrency.background import Loops
 from shared.security.auth import AdminKeys
 from shared.web.app import public
+from shared.web.parts import with_settings_of_parts
 from tests.support.engines.engines import in_database, sql
 
 SECRET = "an admin's secret for tests only"
 SERVICES: dict[str, tuple[Callable[..., FastAPI], type[Any]]] = {
-    "inventory": (inventory, InventorySettings), "orders": (orders, OrdersSettings), "queue": (queue, Settings),
+    "inventory": (inventory, InventorySettings), "queue": (queue, Settings),
+    "orders": (orders, with_settings_of_parts(OrdersSettings, "orders")),
 }  # fmt: skip
 PATH_VALUES = {
     "event_id": "e", "endpoint_id": "ep_0000000000000001", "code": "CODE1", "ticket_id": "t6", "section_id": "S1",
@@ -123,7 +126,7 @@ async def orders_loops(app: FastAPI) -> None:
     state = app.state.deps
     await request_next_batch(state.store)
     await state.prices.rules("e")
-    await state.webhook_dispatcher.forget()
+    await app.state.parts[WebhookDispatcher].forget()
 
 
 async def inventory_loops(app: FastAPI) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 from proof.swarm.site import Site
 
-UNPUBLISHED = "SELECT count(*) FROM {0}.outbox_batch WHERE id > (SELECT coalesce(max(id), 0) FROM {0}.outbox_cursor)"
+UNREAD = "SELECT count(*) FROM {0}.outbox_batch WHERE id > (SELECT coalesce(min(id), 0) FROM {0}.outbox_cursor)"
 OVERDUE_MS = "(extract(epoch FROM now()) - 15) * 1000"
 LEFT: Mapping[str, str] = {
-    "events of the queue not published": UNPUBLISHED.format("queue"),
-    "events of inventory not published": UNPUBLISHED.format("inventory"),
-    "events of orders not published": UNPUBLISHED.format("orders"),
+    "events of the queue not read": UNREAD.format("queue"),
+    "events of inventory not read": UNREAD.format("inventory"),
+    "events of orders not read": UNREAD.format("orders"),
     "webhooks not delivered": "SELECT count(*) FROM orders.webhook_delivery WHERE status <> 'delivered'",
     "mails neither sent nor given up":
         "SELECT count(*) FROM orders.mail WHERE sent_at IS NULL AND abandoned_at IS NULL AND due_at < now()",

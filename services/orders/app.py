@@ -7,7 +7,7 @@ from functools import partial
 from fastapi import FastAPI
 
 from services.orders import internal
-from services.orders.admin import events, orders, webhooks
+from services.orders.admin import events, orders
 from services.orders.api import orders as api_orders
 from services.orders.api import reminders as api_reminders
 from services.orders.api import tickets as api_tickets
@@ -29,13 +29,12 @@ from services.orders.store.store import Frames, OrderStore
 from services.orders.tickets.pdf import PdfRenderer
 from services.orders.tickets.show import ShowCache
 from services.orders.tuning import DEFAULTS, Tuning
-from services.orders.webhooks.dispatcher import Sender, WebhookDispatcher
 from services.orders.worker.worker import OrderProcessor, Worker
 from shared import rpc
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops, Work
 from shared.contracts.inventory import InventoryClient
-from shared.http.outgoing import NoDnsResolver, external_http_client
+from shared.http.outgoing import external_http_client
 from shared.messaging.log import EventLog
 from shared.messaging.open_log import open_log
 from shared.messaging.relay import Outbox
@@ -85,23 +84,19 @@ def create_app(
         "orders", settings, title="orders", lifespan=lifespan, load=load, own_checks=partial(own_checks, settings),
         checks=lambda app: app.state.preconditions.checks(),
         fast_routes=[*api_orders.FAST_ROUTES, *api_tickets.FAST_ROUTES],
-        routers=[api_reminders.router, orders.router, events.router, webhooks.router],
+        routers=[api_reminders.router, orders.router, events.router],
         internal_api=internal.API, forms=FORMS, body_max_bytes=EVENT_FILE_MAX_BYTES,
     )  # fmt: skip
 
 
 def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
     settings, tuning, db, store = state.settings, state.tuning, state.db, state.store
-    webhooks = state.webhook_dispatcher
     loops.keep(Outbox(db, event_log, "orders", database=settings.postgres_url).run, name="orders.outbox")
     loops.keep(state.worker.run, name="orders.workers")
     loops.keep(state.worker.listen, name="orders.listen")
-    loops.keep(webhooks.queue.run, name="orders.webhooks")
     every: list[tuple[str, float, Work]] = [
         ("orders.clocks", clock_offsets.REFRESH_S, partial(clock_offsets.read_clocks, store.clocks, db, state.redis)),
         ("orders.engine_gauges", ENGINES_S, partial(refresh_engine_gauges, "orders", db, state.redis)),
-        ("orders.webhook_polls", tuning.webhook_poll_interval_s, webhooks.queue.poll),
-        ("orders.webhooks_forget", 3600, webhooks.forget),
         (
             "orders.comparison",
             provider_reports.COMPARISON_S,
@@ -149,7 +144,6 @@ async def _open(
     webhook_inbox = WebhookInbox(store, worker.in_work, linger_s=tuning.webhook_linger_s)
     stack.push_async_callback(webhook_inbox.close)
     users = await stack.enter_async_context(user_jwt_reader(settings))
-    webhook_sender = await _webhook_sender(stack, settings, tuning)
     fan_limit = FanLimit(
         per_s=settings.fan_calls_per_s, keys_max=settings.cache_entries_max, shared_by=settings.processes
     )
@@ -183,8 +177,7 @@ async def _open(
             order_token_keys=settings.order_token_keys, customer_keys=settings.customer_keys,
             check_address=partial(addresses.check_address, mail_server),
         ),
-        webhook_inbox=webhook_inbox, providers=providers,
-        webhook_dispatcher=WebhookDispatcher(db, webhook_sender, settings, tuning), inventory=inventory,
+        webhook_inbox=webhook_inbox, providers=providers, inventory=inventory,
         pdf_renderer=pdf_renderer, prices=prices,
         mail_server=mail_server, link_limiter=_limit(LINKS_PER_MINUTE, LINKS_BURST, settings),
         pdf_limiter=_limit(tuning.prints_per_minute, tuning.prints_burst, settings),
@@ -193,13 +186,3 @@ async def _open(
 
 def _limit(per_minute: float, burst: int, settings: Settings) -> FanLimit:
     return FanLimit(per_s=per_minute / 60, burst=burst, keys_max=COUNTED_MAX, shared_by=settings.processes)
-
-
-async def _webhook_sender(stack: AsyncExitStack, settings: Settings, tuning: Tuning) -> Sender:
-    """Webhooks keep no connection open, and only their sender resolves host names."""
-    most, deadline_s = settings.webhook_workers, tuning.webhook_timeout_s
-    outgoing = external_http_client(connections_max=most, keep_open=False, resolver=NoDnsResolver())
-    client, loopback = await stack.enter_async_context(outgoing), settings.webhooks_to_this_machine
-    sender = Sender(client, threads_max=most, deadline_s=deadline_s, loopback=loopback)
-    stack.callback(sender.close)
-    return sender

@@ -59,10 +59,6 @@ PROVIDER_SECONDS = with_series(
     Histogram("orders_provider_seconds", "Duration of calls to payment providers.", ["provider", "call"]),
     provider=PROVIDERS, call=("create", "fetch", "find", "list", "cancel", "capture", "refund", "refunds", "disputes"),
 )  # fmt: skip
-WEBHOOK_DELIVERIES = with_series(
-    Counter("orders_webhook_deliveries_total", "Webhook deliveries to organisers, by outcome.", ["outcome"]),
-    outcome=("delivered", "failed"),
-)
 STEP_SECONDS = with_series(
     Histogram(
         "orders_step_seconds",

@@ -95,21 +95,5 @@ class NotReplayable(Problem, status=409):
     """Replaying this command would change nothing."""
 
 
-class UnknownWebhook(Problem, status=404):
-    """There is no webhook endpoint with this id."""
-
-
-class UnknownDelivery(Problem, status=404):
-    """There is no delivery with this id, or its endpoint was deleted."""
-
-
-class WebhookUrlRefused(Problem, status=422):
-    """Webhooks are not sent to this URL. Use https and a public address."""
-
-
-class TooManyWebhooks(Problem, status=409):
-    """The maximum number of webhook endpoints is reached. Delete one first."""
-
-
 class RehearsalNeedsSandbox(Problem, status=409):
     """A rehearsal needs the sandbox as the only payment provider: with another, real money could move."""

@@ -20,7 +20,6 @@ def _server(url: SecretStr | None) -> SecretStr | None:
 
 ProviderName = Annotated[str, StringConstraints(pattern=r"^[a-z]{1,32}$")]
 ProviderNames = Annotated[tuple[ProviderName, ...], NoDecode, BeforeValidator(listed)]
-Pauses = Annotated[tuple[float, ...], NoDecode, BeforeValidator(listed)]
 
 
 class Settings(PassKeys, OrderTokenKeys, PublicAddress, PublicSettings):
@@ -68,13 +67,6 @@ class Settings(PassKeys, OrderTokenKeys, PublicAddress, PublicSettings):
         description="So long after its deadline an order with an unknown outcome goes to review.",
     )
 
-    webhook_workers: int = Field(32, ge=1, le=256, description="Webhook deliveries of one process at once.")
-    webhook_backoff_s: Pauses = Field(
-        (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400),
-        max_length=30,
-        description="Pauses before the retries of a delivery; after the last it has failed.",
-    )
-
     ticket_window_s: int = Field(
         0, ge=0, le=3600, description="Rotation interval of ticket codes; 0: they do not rotate."
     )
@@ -101,11 +93,6 @@ class Settings(PassKeys, OrderTokenKeys, PublicAddress, PublicSettings):
                 "ONSALE_ENVIRONMENT=rehearsal"
             )
         return self
-
-    @property
-    def webhooks_to_this_machine(self) -> bool:
-        """Whether this machine may be a receiver, also by http: for whoever writes one."""
-        return self.environment == "development"
 
     @property
     def captures_at_once(self) -> bool:

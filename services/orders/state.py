@@ -12,7 +12,6 @@ from services.orders.pricing.quote import Prices
 from services.orders.steps.run import Parts
 from services.orders.store.provider_reports import WebhookInbox
 from services.orders.tickets.pdf import PdfRenderer
-from services.orders.webhooks.dispatcher import WebhookDispatcher
 from services.orders.worker.worker import Worker
 from shared.postgres.engine import AsyncEngine
 from shared.redis.client import Redis
@@ -29,7 +28,6 @@ class State(Parts):
     checkout: Checkout
     worker: Worker
     webhook_inbox: WebhookInbox
-    webhook_dispatcher: WebhookDispatcher
     pdf_renderer: PdfRenderer
     prices: Prices
     pdf_limiter: FanLimit

@@ -305,7 +305,6 @@ webhook_endpoint = Table(
     Column("disabled_reason", Text),
 )
 
-# A delivery is inserted by a trigger on the outbox, in the statement that inserts its event: no writer can forget it.
 webhook_delivery = Table(
     "webhook_delivery",
     metadata,

@@ -19,10 +19,6 @@ class Tuning:
     webhook_linger_s: float = 0.25  # how long a payment webhook waits for others, to be stored with them
     inline_slots_max: int = 8  # requests of one process that may process their own order at once
     inline_timeout_s: float = 5.0  # how long such a request waits for the outcome
-    webhook_timeout_s: float = 15.0  # timeout of a delivery
-    webhook_poll_interval_s: float = 1.0  # how often due webhook deliveries are looked for
-    webhook_endpoint_concurrency: int = 4  # webhook deliveries to one endpoint at once, by all processes
-    webhook_disable_after_s: float = 5 * 86_400  # an endpoint is disabled after failing for so long
     lapsed_pass_s: float = 3600.0  # so long after its expiry a pass still proves who made a hold; it opens no order
     wrong_code_burst: int = 10  # wrong promo codes that one fan may try at once
     wrong_codes_per_minute: float = 10.0  # and a minute after that

@@ -130,3 +130,11 @@ def _until_full_second(now_s: float, pause_s: float) -> float:
     """
     end_s = math.floor(now_s + pause_s + CLOCK_TOLERANCE_S)
     return end_s - now_s if end_s > now_s else pause_s
+
+
+def retry_pause_s(tries: int, *, first_s: float, max_s: float) -> float:
+    """The pause before the next try: doubled with each try, with jitter of half of it, so that failures of the same
+    moment are not retried together.
+    """
+    doubled_s: float = first_s * 2 ** min(tries, 20)
+    return min(max_s, doubled_s) * random.uniform(0.5, 1.5)  # noqa: S311 - jitter

@@ -51,6 +51,9 @@ LOOP_FAILURES = Counter("onsale_loop_failures_total", "Turns of a background loo
 LOG_BEHIND_S = Gauge(
     "onsale_event_log_behind_seconds", "Age of the oldest event in the outbox that the log has not taken.", ["source"]
 )
+EVENTS_UNREAD_S = Gauge(
+    "onsale_events_unread_seconds", "Age of the oldest event that a feature has not taken.", ["source", "reader"]
+)
 CLOCK_SKEW = Gauge(
     "onsale_clock_skew_seconds",
     "How far a clock is ahead of this process's; below zero it is behind.",

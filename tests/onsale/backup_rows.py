@@ -20,7 +20,10 @@ INSERT INTO orders.outbox_batch (written_at, events) VALUES
     (now() - interval '2 hours', '[{"id": "0", "event_id": "e", "type": "order.created"}]'),
     (now(), '[{"id": "1", "event_id": "e", "type": "order.confirmed", "occurred_at_ms": 1,
         "after": {"reference": "T1"}}]');
-UPDATE orders.outbox_cursor SET id = 2;
+INSERT INTO orders.webhook_delivery (endpoint_id, message_id, kind, event_id, reference, body)
+    VALUES ('h1', 'msg_1', 'order.confirmed', 'e', 'T1', '{}');
+INSERT INTO orders.outbox_cursor (name, id) VALUES ('relay', 2), ('webhooks', 2)
+    ON CONFLICT (name) DO UPDATE SET id = excluded.id;
 INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder)
     SELECT 'e', 1, 0, n, 'h' || n FROM generate_series(1, 9) n;
 INSERT INTO inventory.seat (event_id, section_id, position, row, number) VALUES ('e', 'A', 0, '=Ä', 1);

@@ -29,6 +29,7 @@ from shared.concurrency.background import Loops
 from shared.http.outgoing import ExternalResponse, external_http_client
 from shared.security.auth import AdminKeys
 from shared.security.tokens import b64, development_keys
+from shared.web import parts
 from shared.web.app import public
 from shared.web.listener import ServiceListener
 from shared.web.parts import with_settings_of_parts
@@ -61,12 +62,12 @@ ORDERS_QUICK: dict[str, Any] = {
 }
 PROCESSING = {"orders.comparison", "orders.listen", "orders.workers", "orders.mail"}
 KEEP_ALIVE_S = 2.0  # shorter than the servers' 5 s, which would otherwise close a connection as it is reused
-FOLDER = Path(__file__).parent
+FOLDERS = {Path(__file__).parent, Path(__file__).parents[2] / "features"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if FOLDER in item.path.parents and "environment" in getattr(item, "fixturenames", ()):
+        if FOLDERS & {*item.path.parents} and "environment" in getattr(item, "fixturenames", ()):
             item.add_marker("postgres")
             item.add_marker("redis")
 
@@ -172,6 +173,7 @@ class OrdersProcesses:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(rpc, "client", self._connections)
             patch.setattr(orders_app, "Loops", self._loops)
+            patch.setattr(parts, "Loops", self._loops)
             await stack.enter_async_context(app.router.lifespan_context(app))
         http = await stack.enter_async_context(browser(app))
         return Shop(app, http, self._environment.sandbox, self.inventory, settings)

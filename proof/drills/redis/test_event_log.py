@@ -28,7 +28,8 @@ BOUGHT = "SELECT count(*) FROM queue.place WHERE event_id = $1 AND bought_at IS 
 EVENTS = """
     FROM orders.outbox_batch b, jsonb_array_elements(b.events) WITH ORDINALITY AS e (event, n)
     WHERE e.event ->> 'event_id' = $1"""
-UNPUBLISHED = f"SELECT count(*) {EVENTS} AND b.id > (SELECT coalesce(max(id), 0) FROM orders.outbox_cursor)"
+RELAYED = "SELECT coalesce(max(id), 0) FROM orders.outbox_cursor WHERE name = 'relay'"
+UNPUBLISHED = f"SELECT count(*) {EVENTS} AND b.id > ({RELAYED})"
 WRITTEN = f"SELECT e.event {EVENTS} ORDER BY b.id, e.n"
 PROMISE = "sales go on; 30 s / 0"
 

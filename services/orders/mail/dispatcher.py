@@ -26,8 +26,7 @@ from services.orders.tables import mail as mail_table
 from services.orders.tables import mail_recipient
 from services.orders.tables import order as order_table
 from services.orders.tuning import Tuning
-from shared.concurrency.background import Quiet
-from shared.concurrency.leased_queue import retry_pause_s
+from shared.concurrency.background import Quiet, retry_pause_s
 from shared.errors.problems import Problem
 from shared.postgres.engine import AsyncEngine, statement
 from shared.rules.addresses import inbox_of, normalize_email

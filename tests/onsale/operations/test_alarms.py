@@ -108,6 +108,7 @@ FAULTS: dict[str, Series] = {
     "CheckoutBudgetBurns": ORDER_CALLS | {
         'onsale_http_failures_total{service="orders",route="/orders",method="POST"}': Counter(0, 20)},
     "LogBehind": {'onsale_event_log_behind_seconds{source="orders"}': Gauge(2, 90)},
+    "EventsUnread": {'onsale_events_unread_seconds{source="orders",reader="webhooks"}': Gauge(2, 900)},
 }  # fmt: skip
 
 

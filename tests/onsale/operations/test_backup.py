@@ -66,11 +66,10 @@ async def test_a_restored_database_has_the_rows_of_the_backup(database: str, emp
     before, after = await all_rows(database), await all_rows(empty_url)
     assert sum(map(len, before.values())) > 15
     assert after == before
-    assert len(after["orders.webhook_delivery"]) == 1, "no webhook is sent twice"
     async with connected(empty_url) as connection:
-        assert await connection.fetchval("SELECT id FROM orders.outbox_cursor") == 1, (
-            "the lost event log had the last hour: it is published again"
-        )
+        cursors = dict(await connection.fetch("SELECT name, id FROM orders.outbox_cursor"))
+        assert cursors["relay"] == 1, "the lost event log had the last hour: it is published again"
+        assert cursors["webhooks"] == 2, "no webhook is sent twice"
         triggers = await connection.fetch("SELECT tgenabled FROM pg_trigger WHERE NOT tgisinternal")
         assert {row["tgenabled"] for row in triggers} == {b"O"}
         new_id = "INSERT INTO orders.outbox_batch (events) VALUES ('[]') RETURNING id"
@@ -94,7 +93,7 @@ async def test_events_of_a_backup_of_0_1_0_are_published_again(
     async with connected(empty_url) as connection:
         due = await connection.fetch("""
             SELECT e ->> 'id' FROM orders.outbox_batch b, jsonb_array_elements(b.events) AS e
-            WHERE b.id > (SELECT id FROM orders.outbox_cursor) ORDER BY b.id""")
+            WHERE b.id > (SELECT id FROM orders.outbox_cursor WHERE name = 'relay') ORDER BY b.id""")
     assert [row[0] for row in due] == ["old", "new", "waits"]
 
 

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from services.orders.providers import METHODS
+from services.orders.settings import Settings
 from tests.support.wait import wait_until
 
 STUCK_ATTEMPTS = {"decline": "failed", "success_after_cancel": "processing", "redirect": "requires_action"}
@@ -48,3 +49,11 @@ async def _is_paid(shop, reference):
 
 async def _no_webhooks_waiting(shop):
     return (await shop.sandbox.get("/healthz")).json()["webhooks_waiting"] == 0
+
+
+def test_production_refuses_the_sandbox(monkeypatch):
+    for name in ("CUSTOMER", "HOLDER", "ORDER_TOKEN", "PASS_PUBLIC", "SANDBOX_WEBHOOK", "SERVICE", "TICKET"):
+        monkeypatch.setenv(f"ONSALE_{name}_KEYS", "k1:" + "A" * 43)
+    with pytest.raises(ValueError, match="set ORDERS_PAYMENT_PROVIDERS, or to rehearse ONSALE_ENVIRONMENT=rehearsal"):
+        Settings(environment="production", secure_cookies=True)
+    assert Settings(environment="rehearsal").payment_providers == ("sandbox",)

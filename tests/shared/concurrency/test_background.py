@@ -13,6 +13,7 @@ from shared.concurrency.background import (
     Quiet,
     _rest_of_interval_s,
     _until_full_second,
+    retry_pause_s,
     wake,
 )
 from tests.support.wait import wait_until
@@ -169,3 +170,9 @@ def test_loops_that_are_woken_together_do_not_run_together() -> None:
 ])  # fmt: skip
 def test_the_loops_of_an_idle_process_wake_together(now_s: float, pause_s: float, until_s: float) -> None:
     assert now_s + _until_full_second(now_s, pause_s) == pytest.approx(until_s)
+
+
+@pytest.mark.parametrize(("tries", "least_s", "most_s"), [(0, 0.5, 1.5), (3, 4, 12), (10, 30, 90), (10_000, 30, 90)])
+def test_the_pause_doubles_with_each_try_up_to_its_most(tries: int, least_s: float, most_s: float) -> None:
+    pauses = [retry_pause_s(tries, first_s=1, max_s=60) for _ in range(200)]
+    assert least_s <= min(pauses) < max(pauses) <= most_s

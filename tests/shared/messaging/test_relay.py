@@ -65,7 +65,7 @@ async def fetch(postgres: AsyncEngine, query: str) -> int:
 
 
 def cursor(postgres: AsyncEngine, schema: str):
-    return fetch(postgres, f"SELECT coalesce(max(id), 0) FROM {schema}.outbox_cursor")
+    return fetch(postgres, f"SELECT coalesce(max(id), 0) FROM {schema}.outbox_cursor WHERE name = 'relay'")
 
 
 async def relay_all(relay: Process) -> None:

@@ -31,18 +31,22 @@ from services.queue.settings import Settings as QueueSettings
 from services.queue.state import State as QueueState
 from services.queue.tuning import Tuning as QueueTuning
 from shared import rpc
+from shared.concurrency.background import Loops, Work
 from shared.contracts.event_file import EventFile
 from shared.process.preconditions import Preconditions
 from shared.process.settings import ServiceSettings
 from shared.security.auth import AdminKeys
+from shared.web import parts
 from shared.web.app import internal, public
+from shared.web.parts import with_settings_of_parts
 from tests.support.neighbours import Connections, FaultyNeighbour
 from tests.support.running.apps import borrowed_app
 
 LOOPS = {queue_app: "_start", inventory_app: "_start", orders_app: "_start_loops"}
-SERVICES = (
+SERVICES: tuple[tuple[ModuleType, type[ServiceSettings], object], ...] = (
     (queue_app, QueueSettings, QueueTuning(ramp_after_loss=False)),
-    (inventory_app, InventorySettings, INVENTORY_TUNING), (orders_app, OrdersSettings, ORDERS_TUNING),
+    (inventory_app, InventorySettings, INVENTORY_TUNING),
+    (orders_app, with_settings_of_parts(OrdersSettings, "orders"), ORDERS_TUNING),
 )  # fmt: skip
 TEST = RequestedBy("test")
 PREFIXES = ("ONSALE_", "QUEUE_", "INVENTORY_", "ORDERS_")
@@ -60,6 +64,13 @@ def settings_of(kind: type[ServiceSettings], redis_url: str, postgres_url: str, 
         for name in [name for name in os.environ if name.startswith(PREFIXES)]:
             patch.delenv(name)
         return kind(redis_url=redis_url, postgres_url=postgres_url, admin_keys=keys, log_requests=False, **urls)
+
+
+class StillLoops(Loops):
+    """Loops of features that stand still."""
+
+    def every(self, interval_s: float, work: Work, *, name: str) -> None:
+        """Starts none."""
 
 
 class RealService(Generic[State]):
@@ -98,7 +109,9 @@ class RealService(Generic[State]):
         async with self._opening:
             if self._opened is None:
                 app = self._stack.enter_context(borrowed_app(self._module.create_app, self._settings(), self._tuning))
-                await self._stack.enter_async_context(app.router.lifespan_context(app))
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(parts, "Loops", StillLoops)
+                    await self._stack.enter_async_context(app.router.lifespan_context(app))
                 self.app = app
                 self._opened = app.state.deps, internal(app), public(app)
             return self._opened

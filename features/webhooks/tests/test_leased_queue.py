@@ -1,33 +1,34 @@
-"""The loop over a table used as a queue: bounded work, wake-ups, and rows left to their leases at the end."""
+"""The dispatcher's loop over its table: bounded work, wake-ups, and rows left to their leases at the end."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
+from unittest.mock import MagicMock
 
-import pytest
-
+from features.webhooks.orders.dispatcher import FETCH_S, QUIET_S, SOON_S, WebhookDispatcher
 from shared.concurrency.background import Loops, Quiet
-from shared.concurrency.leased_queue import FETCH_S, QUIET_S, SOON_S, LeasedQueue, retry_pause_s
 from tests.support.wait import wait_until
 
 
-class Rows:
-    """Due rows in memory; `execute` works on a row until `finish` is set."""
+class Rows(WebhookDispatcher):
+    """Due rows in memory; a row is on its way until `finish` is set."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, workers_max: int = 3) -> None:
+        super().__init__(MagicMock(), MagicMock(), workers_max=workers_max, pauses_s=())
         self.due = list(range(count))
         self.leased: list[int] = []
         self.asked_for: list[int] = []
         self.at_once = self.at_once_max = 0
         self.finish = asyncio.Event()
 
-    async def fetch(self, many: int) -> list[int]:
+    async def _fetch(self, many: int) -> Any:
         self.asked_for.append(many)
         leased, self.due = self.due[:many], self.due[many:]
         self.leased += leased
         return leased
 
-    async def execute(self, row: int) -> None:
+    async def _deliver(self, _: Any) -> None:
         self.at_once += 1
         self.at_once_max = max(self.at_once, self.at_once_max)
         try:
@@ -37,12 +38,11 @@ class Rows:
 
 
 @asynccontextmanager
-async def running(rows: Rows, *, workers_max: int = 3, poll_s: float = 3600) -> AsyncIterator[LeasedQueue[int]]:
-    queue = LeasedQueue(rows.fetch, rows.execute, workers_max=workers_max)
+async def running(rows: Rows, *, poll_s: float = 3600) -> AsyncIterator[Rows]:
     async with Loops("orders") as loops:
-        loops.keep(queue.run, name="test")
-        loops.every(poll_s, queue.poll, name="test polls")
-        yield queue
+        loops.keep(rows.run, name="test")
+        loops.every(poll_s, rows.poll, name="test polls")
+        yield rows
 
 
 async def test_as_many_rows_are_in_work_as_there_are_workers_and_the_next_follow_at_once() -> None:
@@ -60,7 +60,7 @@ async def test_a_wake_up_finds_rows_that_became_due() -> None:
         rows.due = [7]
         queue.wake()
         await wait_until(lambda: rows.at_once == 1)
-        assert queue.rows == [7]
+        assert list[object](queue.rows) == [7]
     assert rows.at_once == 0, "work is cancelled with the loop; the lease ends by itself"
 
 
@@ -72,33 +72,28 @@ async def test_many_wake_ups_at_once_are_one_look_unless_all_workers_are_busy() 
             await asyncio.sleep(0.001)
         await asyncio.sleep(FETCH_S)
         assert len(rows.asked_for) <= 3, "each millisecond would be twenty"
-    rows = Rows(20)
+    rows = Rows(20, workers_max=1)
     rows.finish.set()
     started_s = asyncio.get_running_loop().time()
-    async with running(rows, workers_max=1):
+    async with running(rows):
         await wait_until(lambda: not rows.due)
     assert asyncio.get_running_loop().time() - started_s < 10 * FETCH_S
 
 
 async def test_without_a_wake_up_rows_are_found_by_the_poll() -> None:
-    async with running(rows := Rows(0), workers_max=1, poll_s=0.02) as queue:
+    async with running(rows := Rows(0, workers_max=1), poll_s=0.02) as queue:
         await wait_until(lambda: len(rows.asked_for) > 2)
         rows.due = [1]
-        await wait_until(lambda: queue.rows == [1])
-
-
-@pytest.mark.parametrize(("tries", "least_s", "most_s"), [(0, 0.5, 1.5), (3, 4, 12), (10, 30, 90), (10_000, 30, 90)])
-def test_the_pause_doubles_with_each_try_up_to_its_most(tries: int, least_s: float, most_s: float) -> None:
-    pauses = [retry_pause_s(tries, first_s=1, max_s=60) for _ in range(200)]
-    assert least_s <= min(pauses) < max(pauses) <= most_s
+        await wait_until(lambda: list[object](queue.rows) == [1])
 
 
 async def test_polls_are_rare_while_nothing_is_in_work_and_nothing_becomes_due_soon() -> None:
-    rows = Rows(0)
+    class Looking(Rows):
+        async def _fetch(self, many: int) -> Any:
+            self.has_soon = bool(self.due)
+            return await super()._fetch(many)
 
-    async def fetch(many: int) -> list[int]:
-        queue.has_soon = bool(rows.due)
-        return await rows.fetch(many)
+    rows = queue = Looking(0)
 
     async def poll() -> Quiet | None:
         looks = len(rows.asked_for)
@@ -106,7 +101,6 @@ async def test_polls_are_rare_while_nothing_is_in_work_and_nothing_becomes_due_s
         await wait_until(lambda: len(rows.asked_for) > looks)
         return found
 
-    queue = LeasedQueue(fetch, rows.execute, workers_max=3)
     async with Loops("orders") as loops:
         loops.keep(queue.run, name="test")
         await wait_until(lambda: rows.asked_for)

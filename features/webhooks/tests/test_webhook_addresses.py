@@ -7,13 +7,13 @@ from unittest.mock import AsyncMock
 import httpx
 import pytest
 
-from services.orders.problems import WebhookUrlRefused
-from services.orders.settings import Settings
-from services.orders.webhooks import endpoints
-from services.orders.webhooks.dispatcher import (
+from features.webhooks.orders import endpoints
+from features.webhooks.orders.dispatcher import (
     Delivery,
     DeliveryResult,
     Sender,
+    WebhookDispatcher,
+    WebhookUrlRefused,
     is_allowed,
 )
 from shared.http.outgoing import NoDnsResolver, external_http_client
@@ -112,11 +112,9 @@ async def test_a_name_that_resolves_to_a_private_address_later_receives_nothing(
     assert receiver.received == []
 
 
-async def test_only_admins_add_endpoints_with_valid_fields_and_a_public_https_url(
-    processes: OrdersProcesses, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(Settings, "webhooks_to_this_machine", False)
+async def test_only_admins_add_endpoints_with_valid_fields_and_a_public_https_url(processes: OrdersProcesses):
     shop = await processes.open()
+    shop.app.state.parts[WebhookDispatcher].sender.loopback = False
     body = {"url": "https://127.0.0.1/", "reason": "x"}
     assert (await shop.http.post(WEBHOOKS, json=body, headers=OPERATOR)).status_code == 403
     bad = [("kinds", ["order.paid"]), ("kinds", []), ("reason", ""), ("more", 1), ("event_id", "a b")]

@@ -1,4 +1,5 @@
-"""Webhook dispatcher: leases due deliveries, sends them signed and within a deadline, and schedules retries.
+"""Webhook dispatcher: queues the deliveries of events, leases those that are due, sends them signed and within a
+deadline, and schedules retries.
 
 Delivery is at least once. Endpoints take turns, and one endpoint has a bounded number of deliveries in flight over all
 processes. A process that dies leaves its deliveries to others when their leases end; one may then arrive twice, and the
@@ -26,19 +27,26 @@ from functools import partial
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 import httpx
+from prometheus_client import Counter
 from sqlalchemy import text
 
-from services.orders.metrics import WEBHOOK_DELIVERIES
-from services.orders.problems import WebhookUrlRefused
-from services.orders.settings import Settings
-from services.orders.tuning import Tuning
-from shared.concurrency.leased_queue import SOON_S, LeasedQueue
+from shared.concurrency.background import Quiet
+from shared.concurrency.tasks import stop
+from shared.errors.problems import Problem
 from shared.http.outgoing import ExternalHttpClient, NotReached, ResponseTooLarge
-from shared.postgres.engine import AsyncEngine, statement
+from shared.messaging.log import PendingEvent
+from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 from shared.runtime.clock import now_s
 from shared.runtime.logging import get_logger
+from shared.runtime.metrics import with_series
 
 log = get_logger("onsale.orders")
+DELIVERIES = with_series(
+    Counter("orders_webhook_deliveries_total", "Webhook deliveries to organisers, by outcome.", ["outcome"]),
+    outcome=("delivered", "failed"),
+)
+_ANY_ENDPOINT = text("SELECT EXISTS (SELECT FROM orders.webhook_endpoint WHERE disabled_at IS NULL)")
+_QUEUE = statement(__package__, "queue_deliveries")
 _LEASE = statement(__package__, "lease_deliveries")
 _FINISH = statement(__package__, "finish_delivery")
 _DELETE_OLD = statement(__package__, "delete_old_deliveries")
@@ -47,6 +55,11 @@ _ANY_SOON = text(
     "WHERE h.disabled_at IS NULL AND d.due_at <= now() + make_interval(secs => :soon_s))"
 )
 _EXCLUSIVE_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('orders webhooks', 0))")
+TIMEOUT_S = 15.0  # of a delivery
+ENDPOINT_CONCURRENCY = 4  # deliveries to one endpoint at once, by all processes
+DISABLE_AFTER_S = 5 * 86_400.0  # an endpoint is disabled after failing for so long
+FETCH_S = 0.05
+QUIET_S, SOON_S = 5.0, 6.0  # the longest pause between two polls; each must see rows that become due before the next
 KEPT_DAYS = 30
 LEASE_SPARE_S = 30.0
 ADDRESSES_MAX = 3
@@ -56,6 +69,18 @@ SECRET_BYTES = 32
 RESPONSE_MAX_BYTES = 16 * 1024
 GONE = 410  # the receiver wants no more webhooks: its endpoint is disabled
 DEFAULT_PORTS = {"https": 443, "http": 80}
+
+
+class WebhookUrlRefused(Problem, status=422):
+    """Webhooks are not sent to this URL. Use https and a public address."""
+
+
+async def queue_deliveries(connection: AsyncConnection, events: Sequence[PendingEvent]) -> None:
+    """Queues a delivery of each event to each endpoint that wants it, in the transaction that marks them as read. With
+    no endpoint it writes nothing.
+    """
+    if await connection.scalar(_ANY_ENDPOINT):
+        await connection.execute(_QUEUE, {"events": f"[{','.join(event.body for event in events)}]"})
 
 
 def is_allowed(text: str, *, loopback: bool) -> bool:
@@ -122,7 +147,7 @@ class Sender:
     """
 
     def __init__(self, client: ExternalHttpClient, *, threads_max: int, deadline_s: float, loopback: bool) -> None:
-        self._client, self._deadline_s, self._loopback = client, deadline_s, loopback
+        self._client, self._deadline_s, self.loopback = client, deadline_s, loopback
         self._threads = ThreadPoolExecutor(threads_max, thread_name_prefix="webhook-dns")
 
     def close(self) -> None:
@@ -138,7 +163,7 @@ class Sender:
     async def addresses(self, url: httpx.URL) -> list[str]:
         """The first addresses that may be connected to. Raises `WebhookUrlRefused`, `OSError`."""
         every = await self.lookup(url.raw_host.decode(), url.port or DEFAULT_PORTS[url.scheme])
-        found = [text for text in dict.fromkeys(every) if is_allowed(text, loopback=self._loopback)]
+        found = [text for text in dict.fromkeys(every) if is_allowed(text, loopback=self.loopback)]
         if not found:
             raise WebhookUrlRefused(
                 "The address is private, of this machine, or reserved. Send a URL with a public address."
@@ -167,7 +192,7 @@ class Sender:
 
     async def _send(self, delivery: Delivery) -> DeliveryResult:
         url = httpx.URL(delivery.url)
-        if url.scheme != "https" and not self._loopback:
+        if url.scheme != "https" and not self.loopback:
             raise WebhookUrlRefused("Webhooks are sent by https only.")
         *others, last = await self.addresses(url)
         for address in others:
@@ -204,25 +229,79 @@ def retry_delay_s(pauses_s: tuple[float, ...], attempts: int, drawn: float) -> f
 
 
 class WebhookDispatcher:
-    """The deliveries of this process: at most `webhook_workers` in flight."""
+    """The deliveries of this process: at most `workers_max` on their way. `pauses_s` precede the retries of each.
 
-    def __init__(self, db: AsyncEngine, sender: Sender, settings: Settings, tuning: Tuning) -> None:
-        self._db, self.sender, self._settings, self._tuning = db, sender, settings, tuning
+    The table is a queue of work: due rows are leased, and the outcome is written under the lease. A process that dies
+    leaves its rows to others when their leases end. `run` and `poll` are for two loops; polls are rare while `has_soon`
+    says that nothing becomes due in `SOON_S`.
+    """
+
+    def __init__(self, db: AsyncEngine, sender: Sender, *, workers_max: int, pauses_s: tuple[float, ...]) -> None:
+        self._db, self.sender, self._workers_max, self._pauses_s = db, sender, workers_max, pauses_s
         self._single_reads = db.execution_options(isolation_level="AUTOCOMMIT")  # the question of an idle dispatcher
-        self.queue: LeasedQueue[Delivery] = LeasedQueue(
-            self._fetch, self._deliver, workers_max=settings.webhook_workers
-        )
+        self._woken, self.has_soon = asyncio.Event(), True
+        self._running: dict[asyncio.Task[None], Delivery] = {}
+
+    @property
+    def rows(self) -> list[Delivery]:
+        """The deliveries on their way."""
+        return list(self._running.values())
+
+    def wake(self) -> None:
+        """Looks for due deliveries now instead of at the next poll."""
+        self._woken.set()
+
+    async def poll(self) -> Quiet | None:
+        """Looks for due deliveries."""
+        self.wake()
+        return None if self.has_soon or self._running else Quiet(QUIET_S)
+
+    async def run(self) -> None:
+        """Runs until cancelled; deliveries on their way are then left to their leases. Wakes within `FETCH_S` are one
+        look.
+        """
+        clock = asyncio.get_running_loop().time
+        try:
+            while True:
+                self._woken.clear()
+                next_s = clock() + FETCH_S
+                self.has_soon = False
+                await self._start_due()
+                if len(self._running) < self._workers_max:
+                    await asyncio.sleep(next_s - clock())
+                await self._woken.wait()
+        finally:
+            await stop(self._running)
+
+    async def _start_due(self) -> None:
+        while (free := self._workers_max - len(self._running)) > 0:
+            due = await self._fetch(free)
+            for row in due:
+                self.has_soon = True
+                task = asyncio.create_task(self._deliver(row))
+                self._running[task] = row
+                task.add_done_callback(self._done)
+            if len(due) < free:
+                return
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        if len(self._running) >= self._workers_max:
+            self.wake()
+        del self._running[task]
 
     async def _fetch(self, many: int) -> list[Delivery]:
-        """One process leases at a time; two at once would both count the same free slots of an endpoint."""
+        """Leases up to so many due deliveries; fewer mean that no more are due. Sets `has_soon`.
+
+        One process leases at a time; two at once would both count the same free slots of an endpoint.
+        """
         bound = {
-            "many": many, "each_max": self._tuning.webhook_endpoint_concurrency, "lease": uuid.uuid4().hex,
-            "lease_s": self._tuning.webhook_timeout_s + LEASE_SPARE_S,
+            "many": many, "each_max": ENDPOINT_CONCURRENCY, "lease": uuid.uuid4().hex,
+            "lease_s": TIMEOUT_S + LEASE_SPARE_S,
         }  # fmt: skip
         async with self._single_reads.connect() as connection:
             if not await connection.scalar(_ANY_SOON, {"soon_s": SOON_S}):
                 return []
-        self.queue.has_soon = True
+        self.has_soon = True
         async with self._db.begin() as connection:
             if not await connection.scalar(_EXCLUSIVE_LOCK):
                 return []
@@ -234,19 +313,19 @@ class WebhookDispatcher:
         except Exception:
             log.exception("webhook.failed", endpoint=delivery.endpoint_id, delivery=delivery.id)
         finally:
-            self.queue.wake()  # its endpoint may be sent another one now
+            self.wake()  # its endpoint may be sent another one now
 
     async def _finish(self, delivery: Delivery, result: DeliveryResult) -> None:
-        delay_s = retry_delay_s(self._settings.webhook_backoff_s, delivery.attempts + 1, random.random())  # noqa: S311 - jitter
+        delay_s = retry_delay_s(self._pauses_s, delivery.attempts + 1, random.random())  # noqa: S311 - jitter
         gone = result.status == GONE
         outcome = {
             "id": delivery.id, "lease": delivery.lease, "delivered": result.delivered, "gone": gone,
             "pause_s": None if result.delivered or gone else delay_s, "answer_status": result.status,
-            "error": result.error, "disable_after_s": self._tuning.webhook_disable_after_s,
+            "error": result.error, "disable_after_s": DISABLE_AFTER_S,
         }  # fmt: skip
         async with self._db.begin() as connection:
             disabled = await connection.scalar(_FINISH, outcome)
-        WEBHOOK_DELIVERIES.labels("delivered" if result.delivered else "failed").inc()
+        DELIVERIES.labels("delivered" if result.delivered else "failed").inc()
         if not result.delivered:
             log.warning(
                 "webhook.delivery_failed",

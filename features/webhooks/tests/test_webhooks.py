@@ -1,27 +1,31 @@
-"""Outgoing webhooks: a delivery is signed, written with its event, and retried until it is accepted or has failed."""
+"""Webhooks: a delivery is signed, queued once for its event, and retried until it is accepted or has failed."""
 
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from sqlalchemy import text
 from standardwebhooks.webhooks import Webhook
 
+from features.webhooks import orders as part
+from features.webhooks.orders import WebhookSettings, dispatcher, open_webhooks
+from features.webhooks.orders.dispatcher import SOON_S, DeliveryResult, WebhookDispatcher, retry_delay_s
 from services.orders.settings import Settings
-from services.orders.webhooks import dispatcher
-from services.orders.webhooks.dispatcher import DeliveryResult, retry_delay_s
-from shared.concurrency.leased_queue import SOON_S
+from shared.web.parts import with_settings_of_parts
 from tests.orders.inventory import EVENT
 from tests.orders.shop import ROOT, VIEWER
 from tests.support.providers.receiver import Receiver, webhook_receiver
+from tests.support.running.services import StillLoops
 from tests.support.wait import wait_until
 
-QUICK = {
-    "webhook_poll_interval_s": 0.05,
-    "webhook_timeout_s": 0.3,
-    "webhook_backoff_s": (0.05,) * 9,
-}
+BACKOFF_S = (0.05,) * 9
 WEBHOOKS = "/admin/orders/webhooks"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part, "POLL_S", 0.05)
+    monkeypatch.setattr(dispatcher, "TIMEOUT_S", 0.3)
 
 
 @pytest.fixture
@@ -39,10 +43,10 @@ async def add_endpoint(shop, receiver: Receiver, **fields):
 
 @pytest.fixture
 def of_created_orders(processes, receiver):
-    """Opens a shop with these settings and an endpoint for created orders."""
+    """Opens a shop and an endpoint for created orders."""
 
-    async def open_one(**settings):
-        shop = await processes.open(**QUICK | settings)
+    async def open_one(backoff_s=BACKOFF_S):
+        shop = await processes.open(webhook_backoff_s=backoff_s)
         return shop, await add_endpoint(shop, receiver, kinds=["order.created"])
 
     return open_one
@@ -77,11 +81,13 @@ async def is_disabled(shop):
 @pytest.mark.parametrize("written", ["0.5,3", " 0.5 , 3 ", "[0.5, 3]"])
 def test_pauses_are_a_list_in_brackets_or_without(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORDERS_WEBHOOK_BACKOFF_S", written)
-    assert Settings().webhook_backoff_s == (0.5, 3)
+    settings = with_settings_of_parts(Settings, "orders")()
+    assert isinstance(settings, WebhookSettings)
+    assert settings.webhook_backoff_s == (0.5, 3)
 
 
 async def test_an_endpoint_receives_signed_events_of_an_order(processes, receiver):
-    shop = await processes.open(**QUICK)
+    shop = await processes.open()
     endpoint = await add_endpoint(shop, receiver)
     assert endpoint["secret"].startswith("whsec_")
     reference = await shop.order()
@@ -100,7 +106,7 @@ async def test_an_endpoint_receives_signed_events_of_an_order(processes, receive
 
 
 async def test_an_endpoint_receives_only_the_kinds_and_the_event_it_selected(processes, receiver):
-    shop = await processes.open(**QUICK)
+    shop = await processes.open()
     await add_endpoint(shop, receiver, kinds=["order.expired", "order.refunded", "order.cancelled"], event_id=EVENT)
     await add_endpoint(shop, receiver, event_id="another")
     sold = await shop.order()
@@ -115,25 +121,51 @@ async def test_an_endpoint_receives_only_the_kinds_and_the_event_it_selected(pro
     assert sorted(receiver.event_types) == ["order.cancelled", "order.expired", "order.refunded"]
 
 
-async def test_a_rolled_back_event_leaves_no_delivery(shop, receiver):
-    """Event and delivery are written in one transaction, so a crash leaves both or neither."""
-    await shop.run(
-        "INSERT INTO orders.webhook_endpoint (endpoint_id, url, secret, kinds) "
-        "VALUES ('ep_1', 'https://x', 'whsec_', '{order.created}')"
+async def have_read(shop) -> bool:
+    """Whether every event has its deliveries."""
+    return not await shop.scalar(
+        "SELECT count(*) FROM orders.outbox_batch "
+        "WHERE id > (SELECT id FROM orders.outbox_cursor WHERE name = 'webhooks')"
     )
-    event = """INSERT INTO orders.outbox_batch (events) VALUES ('[{"id": "1", "event_id": "e", "type": "order.created",
-        "occurred_at_ms": 1, "version": 1, "after": {"reference": "AAAA", "status": "pending"}}]')"""
-    count = text("SELECT count(*) FROM orders.webhook_delivery")
-    async with shop.state.db.connect() as connection:
-        await connection.execute(text(event.replace(":", "\\:")))
-        assert await connection.scalar(count) == 1
-        await connection.rollback()
-        assert await connection.scalar(count) == 0
 
 
-async def test_a_failing_receiver_gets_the_same_message_id_until_it_accepts(of_created_orders, receiver):
+async def test_an_event_that_is_read_again_is_not_sent_again(of_created_orders, receiver):
+    shop, endpoint = await of_created_orders()
+    await shop.order()
+    await wait_for_deliveries(shop, endpoint, "delivered")
+    await shop.run("UPDATE orders.outbox_cursor SET id = 0 WHERE name = 'webhooks'")
+    await shop.order()
+    await wait_until(lambda: len(receiver.received) >= 2)
+    await wait_until(lambda: have_read(shop))
+    assert len(await wait_for_deliveries(shop, endpoint, "delivered")) == 2
+    assert len({request.headers["webhook-id"] for request in receiver.received}) == len(receiver.received) == 2
+
+
+async def test_a_queue_that_fails_stops_no_sale_and_loses_nothing(of_created_orders, receiver, monkeypatch):
+    """Deliveries and cursor are of one transaction: neither moves while it fails, and the events come again."""
+    tried, is_broken = [], True
+
+    async def fail(connection, events) -> None:
+        await dispatcher.queue_deliveries(connection, events)
+        tried.append(len(events))
+        if is_broken:
+            raise RuntimeError("out of order")
+
+    monkeypatch.setattr(part, "queue_deliveries", fail)
+    shop, endpoint = await of_created_orders()
+    reference = await shop.order()
+    await shop.wait_until_settled(reference, "confirmed")
+    await wait_until(lambda: len(tried) > 1)
+    assert await deliveries(shop, endpoint) == []
+    is_broken = False
+    [delivery] = await wait_for_deliveries(shop, endpoint, "delivered")
+    assert (delivery["reference"], len(receiver.received)) == (reference, 1)
+
+
+async def test_a_failing_receiver_gets_the_same_message_id_until_it_accepts(of_created_orders, receiver, monkeypatch):
     """It has accepted once its status says so: an endless response is not read to its end."""
-    shop, endpoint = await of_created_orders(webhook_timeout_s=0.5)
+    monkeypatch.setattr(dispatcher, "TIMEOUT_S", 0.5)
+    shop, endpoint = await of_created_orders()
     receiver.faults = ["failing", "moved", "silent", "dripping", "cut", "huge"]
     await shop.order()
     [delivery] = await wait_for_deliveries(shop, endpoint, "delivered")
@@ -150,7 +182,8 @@ async def test_an_endpoint_that_answers_410_is_disabled_until_enabled_again(of_c
     receiver.faults = ["gone"]
     await shop.order()
     await wait_until(lambda: is_disabled(shop))
-    await shop.order()
+    await shop.wait_until_settled(await shop.order(), "confirmed")
+    await wait_until(lambda: have_read(shop))
     [delivery] = await deliveries(shop, endpoint)
     assert (delivery["status"], delivery["answer_status"]) == ("failed", 410), "the second order made no delivery"
     answer = await shop.http.post(
@@ -162,8 +195,9 @@ async def test_an_endpoint_that_answers_410_is_disabled_until_enabled_again(of_c
     assert len(receiver.received) == 2
 
 
-async def test_an_endpoint_that_fails_for_days_is_disabled(of_created_orders, receiver):
-    shop, _ = await of_created_orders(webhook_disable_after_s=0.2)
+async def test_an_endpoint_that_fails_for_days_is_disabled(of_created_orders, receiver, monkeypatch):
+    monkeypatch.setattr(dispatcher, "DISABLE_AFTER_S", 0.2)
+    shop, _ = await of_created_orders()
     receiver.faults = ["failing"] * 9
     await shop.order()
     await wait_until(lambda: is_disabled(shop))
@@ -171,7 +205,7 @@ async def test_an_endpoint_that_fails_for_days_is_disabled(of_created_orders, re
 
 
 async def test_a_delivery_fails_after_the_last_retry_and_can_be_resent(of_created_orders, receiver):
-    shop, endpoint = await of_created_orders(webhook_backoff_s=(0.05,))
+    shop, endpoint = await of_created_orders(backoff_s=(0.05,))
     receiver.faults = ["failing", "failing"]
     await shop.order()
     [delivery] = await wait_for_deliveries(shop, endpoint, "failed")
@@ -179,11 +213,12 @@ async def test_a_delivery_fails_after_the_last_retry_and_can_be_resent(of_create
     await wait_for_deliveries(shop, endpoint, "delivered")
 
 
-async def test_each_endpoint_has_its_own_limit_of_concurrent_deliveries(processes, receiver):
+async def test_each_endpoint_has_its_own_limit_of_concurrent_deliveries(processes, receiver, monkeypatch):
+    monkeypatch.setattr(dispatcher, "TIMEOUT_S", 20.0)
+    monkeypatch.setattr(dispatcher, "ENDPOINT_CONCURRENCY", 2)
     async with AsyncExitStack() as stack:
         fast = await stack.enter_async_context(webhook_receiver())
-        fields = {**QUICK, "webhook_timeout_s": 20.0, "webhook_endpoint_concurrency": 2}
-        shops = [await processes.open(**fields), await processes.open(**fields)]
+        shops = [await processes.open(), await processes.open()]
         await add_endpoint(shops[0], receiver, kinds=["order.created"])
         await add_endpoint(shops[0], fast, kinds=["order.created"])
         receiver.faults = ["held"] * 5
@@ -196,10 +231,12 @@ async def test_each_endpoint_has_its_own_limit_of_concurrent_deliveries(processe
         assert receiver.concurrent_max == 2
 
 
-async def test_only_one_process_at_a_time_leases_deliveries(of_created_orders):
+async def test_only_one_process_at_a_time_leases_deliveries(of_created_orders, monkeypatch):
     """Otherwise deliveries that become due meanwhile would exceed the endpoint's limit."""
-    shop, _ = await of_created_orders(webhook_poll_interval_s=60.0, webhook_endpoint_concurrency=1)
-    webhooks = shop.state.webhook_dispatcher
+    monkeypatch.setattr(part, "POLL_S", 60.0)
+    monkeypatch.setattr(dispatcher, "ENDPOINT_CONCURRENCY", 1)
+    shop, _ = await of_created_orders()
+    webhooks = shop.app.state.parts[WebhookDispatcher]
     async with shop.state.db.connect() as other_process:
         await other_process.execute(dispatcher._EXCLUSIVE_LOCK)
         await shop.order()
@@ -215,21 +252,23 @@ async def test_only_one_process_at_a_time_leases_deliveries(of_created_orders):
 
 
 @pytest.mark.parametrize(("due_in_s", "soon"), [(SOON_S + 60, False), (SOON_S - 1, True)])
-async def test_the_dispatcher_is_not_quiet_before_a_delivery_is_due(of_created_orders, due_in_s, soon):
-    shop, _ = await of_created_orders(webhook_poll_interval_s=60.0)
+async def test_the_dispatcher_is_not_quiet_before_a_delivery_is_due(of_created_orders, due_in_s, soon, monkeypatch):
+    monkeypatch.setattr(part, "POLL_S", 60.0)
+    shop, _ = await of_created_orders()
+    webhooks = shop.app.state.parts[WebhookDispatcher]
     await shop.wait_until_settled(await shop.order(), "confirmed")
 
     async def nothing_is_under_way() -> bool:
-        unpublished = await shop.scalar(
-            "SELECT count(*) FROM orders.outbox_batch WHERE id > (SELECT max(id) FROM orders.outbox_cursor)"
+        unread = await shop.scalar(
+            "SELECT count(*) FROM orders.outbox_batch WHERE id > (SELECT min(id) FROM orders.outbox_cursor)"
         )
-        return not unpublished and not shop.state.worker.in_work()
+        return not unread and not shop.state.worker.in_work() and not webhooks.rows
 
     await wait_until(nothing_is_under_way)
     await shop.run(f"UPDATE orders.webhook_delivery SET due_at = now() + interval '{due_in_s} seconds'")
-    shop.state.webhook_dispatcher.queue.has_soon = False
-    assert await shop.state.webhook_dispatcher._fetch(8) == []
-    assert shop.state.webhook_dispatcher.queue.has_soon is soon
+    webhooks.has_soon = False
+    assert await webhooks._fetch(8) == []
+    assert webhooks.has_soon is soon
 
 
 async def test_a_delivery_whose_lease_expired_is_sent_by_another_process(of_created_orders, receiver):
@@ -243,7 +282,7 @@ async def test_a_delivery_whose_lease_expired_is_sent_by_another_process(of_crea
 
 
 async def test_adding_and_removing_an_endpoint_is_in_the_audit_log(processes, receiver):
-    shop = await processes.open(**QUICK)
+    shop = await processes.open()
     endpoint = await add_endpoint(shop, receiver)
     removed = await shop.http.delete(
         f"{WEBHOOKS}/{endpoint['endpoint_id']}", params={"reason": "moved away"}, headers=ROOT
@@ -266,7 +305,7 @@ def test_signatures_follow_the_standard_webhooks_specification():
 
 
 def test_retry_delays_grow_over_days_with_jitter():
-    delays = Settings.model_fields["webhook_backoff_s"].default
+    delays = WebhookSettings.model_fields["webhook_backoff_s"].default
     assert list(delays) == sorted(delays)
     assert 3 * 86_400 < sum(delays) < 5 * 86_400
     assert retry_delay_s(delays, 1, 0.0) == 5
@@ -279,12 +318,8 @@ def test_only_2xx_is_delivered(status, delivered):
     assert DeliveryResult(status=status).delivered is delivered
 
 
-def test_production_refuses_the_sandbox_and_only_development_sends_webhooks_to_its_own_machine(monkeypatch):
-    for name in ("CUSTOMER", "HOLDER", "ORDER_TOKEN", "PASS_PUBLIC", "SANDBOX_WEBHOOK", "SERVICE", "TICKET"):
-        monkeypatch.setenv(f"ONSALE_{name}_KEYS", "k1:" + "A" * 43)
-    with pytest.raises(ValueError, match="set ORDERS_PAYMENT_PROVIDERS, or to rehearse ONSALE_ENVIRONMENT=rehearsal"):
-        Settings(environment="production", secure_cookies=True)
-    rehearsal = Settings(environment="rehearsal")
-    assert rehearsal.payment_providers == ("sandbox",)
-    assert not rehearsal.webhooks_to_this_machine
-    assert Settings(environment="development").webhooks_to_this_machine
+@pytest.mark.parametrize(("kind", "loopback"), [("development", True), ("rehearsal", False)])
+async def test_only_development_sends_webhooks_to_its_own_machine(shop, kind, loopback):
+    settings = shop.state.settings.model_copy(update={"environment": kind})
+    async with open_webhooks(replace(shop.state, settings=settings), loops=StillLoops()) as webhooks:
+        assert webhooks.sender.loopback is loopback

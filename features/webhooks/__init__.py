@@ -1,0 +1,1 @@
+"""Webhooks to organisers' own systems: signed messages about orders, retried for days."""

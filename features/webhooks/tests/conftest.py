@@ -1,0 +1,12 @@
+"""The fixtures of orders."""
+
+from tests.onsale.conftest import onsale, operate  # noqa: F401
+from tests.orders.conftest import (  # noqa: F401
+    environment,
+    inventory,
+    loops,
+    of_providers,
+    processes,
+    pytest_collection_modifyitems,
+    shop,
+)

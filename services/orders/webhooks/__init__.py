@@ -1,1 +1,0 @@
-"""Outgoing webhooks in Standard Webhooks form: endpoints, deliveries, and how they are sent."""
