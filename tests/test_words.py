@@ -17,11 +17,13 @@ SCRIPTS = sorted(Path("web/fans").rglob("*.js"))
 TEMPLATES = sorted(Path("services/gateway/pages/templates").glob("*.html"))
 REFERENCE = {"problem.html", "problems.html"}  # the reference of the API is in English
 PAPERS = [
-    *Path("services/orders/mail").glob("compose.py"), *Path("services/orders/tickets").glob("[lps]*.py"),
+    *Path("services/orders/mail").glob("compose.py"), *Path("services/orders/tickets").glob("[bs]*.py"),
+    *Path("features/papers/orders").glob("[lp]*.py"),
     Path("services/orders/api/reminders.py"), Path("shared/web/pages/problem_page.py"),
 ]  # fmt: skip
 USERS = [*SCRIPTS, *TEMPLATES, *chain.from_iterable(
-    Path(folder).rglob("*.py") for folder in ("services/gateway", "services/orders", "shared/web", "shared/words")
+    Path(folder).rglob("*.py")
+    for folder in ("services/gateway", "services/orders", "features/papers", "shared/web", "shared/words")
 )]  # fmt: skip
 
 # -- what looks like a word for fans -----------------------------------------------------------------------------------

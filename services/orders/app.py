@@ -26,8 +26,8 @@ from services.orders.steps.run import Failpoint, Heartbeat, InventoryBatcher, Pa
 from services.orders.store import provider_reports
 from services.orders.store.provider_reports import WebhookInbox
 from services.orders.store.store import Frames, OrderStore
-from services.orders.tickets.pdf import PdfRenderer
 from services.orders.tickets.show import ShowCache
+from services.orders.tickets.tickets import PaperPorts
 from services.orders.tuning import DEFAULTS, Tuning
 from services.orders.worker.worker import OrderProcessor, Worker
 from shared import rpc
@@ -75,9 +75,7 @@ def create_app(
             app.state.warnings = state.store.clocks.warnings
             await app.state.preconditions.require()
             event_log = await stack.enter_async_context(open_log(settings, state.redis))
-            loops = await stack.enter_async_context(Loops("orders"))
-            _start_loops(loops, state, event_log)
-            loops.every(LOAD_S, partial(load.publish, state.redis), name="orders.load")
+            app.state.running = partial(_running, state, event_log, load)
             yield
 
     return create_service(
@@ -87,6 +85,15 @@ def create_app(
         routers=[api_reminders.router, orders.router, events.router],
         internal_api=internal.API, forms=FORMS, body_max_bytes=EVENT_FILE_MAX_BYTES,
     )  # fmt: skip
+
+
+@asynccontextmanager
+async def _running(state: State, event_log: EventLog, load: Load) -> AsyncIterator[None]:
+    """The loops work while the parts of features are open: mail needs what papers offer."""
+    async with Loops("orders") as loops:
+        _start_loops(loops, state, event_log)
+        loops.every(LOAD_S, partial(load.publish, state.redis), name="orders.load")
+        yield
 
 
 def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
@@ -105,7 +112,7 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
         ("orders.event_refunds", requests.EVENT_REFUND_S, partial(requests.request_next_batch, store)),
     ]
     if state.mail_server is not None:
-        composer = compose.MailComposer(store, state.inventory, state.pdf_renderer, settings)
+        composer = compose.MailComposer(store, state.inventory, state.papers, settings)
         mail = dispatcher.MailDispatcher(db, composer, settings, tuning, state.mail_server)
         consents = partial(reminders.import_consents, db, state.inventory, settings)
         every += [
@@ -160,10 +167,6 @@ async def _open(
         if settings.smtp_url is not None
         else None
     )
-    pdf_renderer = PdfRenderer(
-        workers=tuning.pdf_workers, waiting_max=tuning.prints_waiting_max, font=settings.print_font
-    )
-    stack.callback(pdf_renderer.close)
     return State(
         settings=settings, tuning=tuning, db=db, store=store, frames=frames, redis=redis, worker=worker,
         shows=shows, failpoint=failpoint,
@@ -178,11 +181,9 @@ async def _open(
             check_address=partial(addresses.check_address, mail_server),
         ),
         webhook_inbox=webhook_inbox, providers=providers, inventory=inventory,
-        pdf_renderer=pdf_renderer, prices=prices,
-        mail_server=mail_server, link_limiter=_limit(LINKS_PER_MINUTE, LINKS_BURST, settings),
-        pdf_limiter=_limit(tuning.prints_per_minute, tuning.prints_burst, settings),
+        papers=PaperPorts(), prices=prices,
+        mail_server=mail_server,
+        link_limiter=FanLimit(
+            per_s=LINKS_PER_MINUTE / 60, burst=LINKS_BURST, keys_max=COUNTED_MAX, shared_by=settings.processes
+        ),
     )  # fmt: skip
-
-
-def _limit(per_minute: float, burst: int, settings: Settings) -> FanLimit:
-    return FanLimit(per_s=per_minute / 60, burst=burst, keys_max=COUNTED_MAX, shared_by=settings.processes)

@@ -43,14 +43,6 @@ class BadSignature(Problem, status=401):
     """The webhook has no valid signature of the provider, or it is too old. Check the webhook secret and the clock."""
 
 
-class NoTickets(Problem, status=409):
-    """This order has no tickets: it is not confirmed, or it was refunded."""
-
-
-class NoReceipt(Problem, status=409):
-    """This order has no receipt: nothing was paid yet."""
-
-
 class UnknownTicket(Problem, status=404):
     """This order has no valid ticket with this id."""
 

@@ -1,6 +1,5 @@
 """The settings of orders, from `ORDERS_<FIELD>` or `ONSALE_<FIELD>`."""
 
-from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StringConstraints, model_validator
@@ -70,8 +69,6 @@ class Settings(PassKeys, OrderTokenKeys, PublicAddress, PublicSettings):
     ticket_window_s: int = Field(
         0, ge=0, le=3600, description="Rotation interval of ticket codes; 0: they do not rotate."
     )
-    print_font: Path | None = Field(None, description="A TrueType font that papers use before those of the package.")
-    seller: str = Field("", max_length=500, description="The seller on receipts: name, address, tax number.")
 
     smtp_url: Annotated[SecretStr | None, AfterValidator(_server), Maybe] = Field(
         None, description="The mail server: smtp://user:password@host:587 or smtps://…; without it no mail is sent."

@@ -11,7 +11,7 @@ from services.orders.mail.smtp import MailServer
 from services.orders.pricing.quote import Prices
 from services.orders.steps.run import Parts
 from services.orders.store.provider_reports import WebhookInbox
-from services.orders.tickets.pdf import PdfRenderer
+from services.orders.tickets.tickets import PaperPorts
 from services.orders.worker.worker import Worker
 from shared.postgres.engine import AsyncEngine
 from shared.redis.client import Redis
@@ -28,9 +28,8 @@ class State(Parts):
     checkout: Checkout
     worker: Worker
     webhook_inbox: WebhookInbox
-    pdf_renderer: PdfRenderer
+    papers: PaperPorts
     prices: Prices
-    pdf_limiter: FanLimit
     link_limiter: FanLimit
     mail_server: MailServer | None
 

@@ -7,7 +7,7 @@ close, `drain(app)` makes readiness false and runs the callbacks in `app.state.o
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import cast
 
@@ -92,6 +92,7 @@ def create_service(
     app.state.on_drain = []
     app.state.deps = None  # the lifespan sets it
     app.state.parts = {}  # so it does here: what features opened, by class
+    app.state.running = nullcontext  # and here: what works only while those are open
     app.state.own_process = OwnProcess(name, app, api, load)
     app.state.warnings = list[str]
     fast_routes = [*fast_routes, *(route for part in parts for route in part.fast_routes)]
@@ -101,7 +102,8 @@ def create_service(
     for router in routers:
         app.include_router(router)
     app.include_router(_probes(name, checks))
-    app.include_router(checks_router(name, own_checks))
+    checked: list[OwnChecks] = [own_checks, *(partial(part.checks, settings) for part in parts if part.checks)]
+    app.include_router(checks_router(name, lambda: [each for found in checked for each in found()]))
     for route in (*fast, *(route for router in routers for route in router.routes)):
         for method in (getattr(route, "methods", None) or set()) - {"HEAD"}:
             FAILURES.labels(name, getattr(route, "path", ""), method)

@@ -14,6 +14,7 @@ from fastapi import APIRouter, FastAPI, Request
 from pydantic_settings import BaseSettings
 
 from shared.concurrency.background import Loops
+from shared.contracts.admin.checks import Check
 from shared.features import BadFeature, installed, load
 from shared.routes import Service
 from shared.web.fast_routes import FastRoute
@@ -29,14 +30,16 @@ class Part:
     """A feature's part of one service.
 
     `open` gets the service's state and the part's background loops, and yields the part's own object: once a process,
-    before the first request; what it raises stops the start. A loop that fails is logged and repeated. `settings` has
+    before the first request and before the service works by itself; what it raises stops the start. A loop that fails is logged and repeated. `settings` has
     fields that join those of the service, under the service's prefix; each has a default.
+    `checks` gets the settings, and says what `onsale doctor` prints of the part.
     """
 
     routers: Sequence[APIRouter] = ()
     fast_routes: Sequence[FastRoute] = ()
     settings: type[BaseSettings] | None = None
     open: Open | None = None
+    checks: Callable[[Any], Sequence[Check]] | None = None
 
 
 @cache
@@ -72,7 +75,8 @@ def with_parts(lifespan: Lifespan, service: Service, parts: Sequence[Part]) -> L
             for open_part in [part.open for part in parts if part.open is not None]:
                 opened = await stack.enter_async_context(open_part(app.state.deps, loops))
                 app.state.parts[type(opened)] = opened
-            yield
+            async with app.state.running():
+                yield
 
     return opening
 

@@ -101,7 +101,7 @@ def mail_dispatcher(shop: Shop, url: str | None = None) -> MailDispatcher:
     server = MailServer(server_of(url), "auto", timeout_s=5.0)
     return MailDispatcher(
         state.db,
-        MailComposer(state.store, state.inventory, state.pdf_renderer, state.settings),
+        MailComposer(state.store, state.inventory, state.papers, state.settings),
         state.settings,
         state.tuning,
         server,

@@ -8,11 +8,9 @@ from fastapi import APIRouter, Path, Query, Request
 
 from services.orders.audit import invariants
 from services.orders.checkout.event_file import apply_event_file, read_event_file
-from services.orders.checks import paper_warnings
 from services.orders.pricing import admin
 from services.orders.state import OrdersState
 from services.orders.tables import audit_log
-from services.orders.tickets.show import printed_texts
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.orders import InvariantReport
 from shared.contracts.admin.prices import (
@@ -56,8 +54,8 @@ async def put_event(
         state.db, file, actor=operator.name, reason=reason, dry_run=dry_run, rules=state.prices,
         providers=state.providers,
     )  # fmt: skip
-    missing = await state.pdf_renderer.unprintable(printed_texts(file))
-    return applied.model_copy(update={"warnings": paper_warnings(missing)})
+    warnings = await state.papers.warnings_of(file) if state.papers.warnings_of else []
+    return applied.model_copy(update={"warnings": warnings})
 
 
 @router.get("/amounts", operation_id="check_amounts", summary="Check which amounts cannot be charged", tags=["admin"])

@@ -22,11 +22,10 @@ from services.orders.model.order import SOLD_STATUSES, customer_key
 from services.orders.settings import Settings
 from services.orders.steps.run import InventoryBatcher
 from services.orders.store.store import OrderStore
-from services.orders.tickets import pdf
 from services.orders.tickets import show as tickets_show
 from services.orders.tickets.bill import NO_BILL, Bill, WrittenRow, order_bill
-from services.orders.tickets.pdf import PdfRenderer
 from services.orders.tickets.show import ShowInfo
+from services.orders.tickets.tickets import PaperPorts
 from shared.runtime.clock import now_ms, to_datetime
 from shared.security.tokens import sign_order_token
 from shared.words.words import DEFAULT_LANGUAGE, ISOLATES, Words, words
@@ -190,11 +189,11 @@ class TooEarly(Exception):
 class MailComposer:
     store: OrderStore
     stock: InventoryBatcher
-    printer: PdfRenderer
+    papers: PaperPorts
     settings: Settings
 
     async def compose(self, pending: PendingMail) -> EmailMessage:
-        """Raises `TooEarly`, `Obsolete`, `InvalidMailbox`, and the problems of inventory and of the PDF renderer."""
+        """Raises `TooEarly`, `Obsolete`, `InvalidMailbox`, and the problems of inventory and of papers."""
         show = await tickets_show.read_show(self.store.db, pending.event_id)
         if show.rehearsal:
             raise Obsolete("the event is a rehearsal: its fans are made up")
@@ -212,13 +211,13 @@ class MailComposer:
         if order is None or (kind == "confirmed" and order.status not in SOLD_STATUSES):
             raise Obsolete("the order has changed")
         is_printed = kind == "confirmed" and self.settings.mail_tickets and not self.settings.ticket_window_s
-        pages = pdf.ticket_pages(order, show, self.settings) if is_printed else []
+        paper = await self.papers.tickets(order, show) if is_printed and self.papers.tickets else None
         token = sign_order_token(self.settings.order_token_keys, order.reference)
         return order_email(
             kind, show, order.reference, text=words(order.language), currency=order.currency,
             amount_minor=order.total_minor if pending.amount_minor is None else pending.amount_minor,
             link=f"{self.settings.public_url}/o/{order.reference}#key={token}",
-            attachment=(f"tickets-{order.reference}.pdf", await self.printer.tickets(pages)) if pages else None,
+            attachment=(f"tickets-{order.reference}.pdf", paper) if paper else None,
             bill=order_bill(order, show, words(order.language)),
         )  # fmt: skip
 

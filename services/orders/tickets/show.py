@@ -44,12 +44,6 @@ class ShowInfo:
         return text("seat", section=name, row=row, number=number)
 
 
-def printed_texts(file: EventFile) -> list[str]:
-    """The texts of an event file that papers show."""
-    fees, taxes = (fee.name for fee in file.fees), (tax.name for tax in file.taxes)
-    return [file.name, file.venue, *(section.name for section in file.sections), *fees, *taxes]
-
-
 async def apply(connection: AsyncConnection, file: EventFile, *, actor: str) -> bool:
     """Stores the show in the caller's transaction. True if that changed anything."""
     fields = {

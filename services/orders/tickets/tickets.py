@@ -5,6 +5,7 @@ key; the line of its ticket says whether the ticket is still valid.
 """
 
 import io
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +13,24 @@ import segno
 
 from services.orders.model.order import Order
 from services.orders.settings import Settings
+from services.orders.tickets.show import ShowInfo
+from shared.contracts.event_file import EventFile
 from shared.runtime.clock import now_s
 from shared.security.tickets import TicketCode, rotating_code, sign_ticket
 
 ORDER_PREFIX_CHARS = 6
+
+
+@dataclass(slots=True)
+class PaperPorts:
+    """What a feature that prints papers offers, as it fills it in; without one mails have no attachment.
+
+    `tickets`: the valid tickets of an order as PDF, or None if it has none. Raises `Overloaded`. `warnings_of`: what an
+    operator should know before the texts of this event file are printed.
+    """
+
+    tickets: Callable[[Order, ShowInfo], Awaitable[bytes | None]] | None = None
+    warnings_of: Callable[[EventFile], Awaitable[list[str]]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,5 @@
-"""The bill on receipts, in mail and in the export: its rows add up to the total, whatever was sold and returned."""
+"""The bill in mail and in the export: its rows add up to the total, whatever was sold and returned."""
 
-import asyncio
-import io
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -9,16 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pypdf import PdfReader
 
 from services.orders.model.order import Charge, Order, Refund
 from services.orders.pricing.quote import Discount, price
 from services.orders.tickets.bill import Bill, Row, order_bill
-from services.orders.tickets.pdf import PdfRenderer, receipt_content
 from services.orders.tickets.show import ShowInfo
 from shared.contracts.inventory import ReservedItem
 from shared.contracts.prices import Fee, PriceRules, Tax
-from shared.words.words import LANGUAGES, words
+from shared.words.words import words
 from tests.orders.mailbox import mail_dispatcher
 from tests.orders.priced_event import FEES, TAXES, open_sale
 from tests.orders.pricing.test_prices import DISCOUNTS, LINES, RULES
@@ -131,38 +127,7 @@ def test_refunds_and_refunded_tickets_are_told_apart() -> None:
     assert amounts(bill.sums) == [3000, 3000, -1000, -500, 1500]
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-async def test_a_receipt_shows_every_amount_of_the_bill(language: str) -> None:
-    order = replace(order_of(*RECEIPT_OF_TRIAL, back_minor=4100), language=language)
-    text, bill = words(language), order_bill(order, SHOW, words(language))
-    page = await receipt_text(order)
-    for _, amount in (row for part in bill.written(text, "EUR") for row in part):
-        digits = "".join(sign for sign in amount if sign.isdigit() or sign in ".,")
-        assert digits in page, "the sign of the currency is where the language has it"
-    assert "TENOFF" in page
-
-
-async def test_a_receipt_of_nothing_to_pay_says_so() -> None:
-    page = await receipt_text(order_of([ReservedItem(section_id="A", unit_price_minor=0)], PriceRules(), None))
-    assert page.count("€0.00") == 2
-
-
-async def receipt_text(order: Order) -> str:
-    renderer = PdfRenderer(workers=1, waiting_max=1, font=None)
-    try:
-        async with asyncio.timeout(30):
-            document = await renderer.receipt(receipt_content(order, SHOW, seller="Onsale Ltd"))
-    finally:
-        renderer.close()
-    return _plain("\n".join(page.extract_text() for page in PdfReader(io.BytesIO(document)).pages))
-
-
-def _plain(text: str) -> str:
-    """Without the marks of direction and the kinds of space that a PDF's text loses."""
-    return "".join(sign for sign in text if not sign.isspace() and sign.isprintable())
-
-
-async def test_the_mail_the_export_and_the_receipt_have_the_same_bill(mail_shop: Any, mailbox: Any) -> None:
+async def test_the_mail_and_the_export_have_the_same_bill(mail_shop: Any, mailbox: Any) -> None:
     sale = await open_sale(mail_shop, fees=FEES, taxes=TAXES)
     await sale.put_code("TENOFF", percent=10)
     reservation = await sale.hold()

@@ -148,13 +148,16 @@ async def test_refunds_of_a_sale_and_of_late_money_are_mailed(mail_shop, mailbox
     assert all("€68.00 went back" in text for text in texts.values())
 
 
-async def test_tickets_are_attached_if_the_operator_wants_it(processes, mailbox, monkeypatch):
+@pytest.mark.parametrize(("off", "pages"), [(set(), [1]), ({"papers"}, [])])
+async def test_tickets_are_attached_if_the_operator_wants_it_and_papers_are_printed(
+    processes, mailbox, monkeypatch, off, pages
+):
     monkeypatch.setattr("services.orders.app.MAIL_INTERVAL_S", 0.05)
-    shop = await processes.open(smtp_url=mailbox.url, mail_tickets=True)
+    shop = await processes.open(smtp_url=mailbox.url, mail_tickets=True, features_off=frozenset(off))
     await confirmed(shop)
     await wait_until(lambda: mailbox.received)
-    [attached] = mailbox.received[0].iter_attachments()
-    assert len(PdfReader(io.BytesIO(attached.get_content())).pages) == 1
+    attached = [part.get_content() for part in mailbox.received[0].iter_attachments()]
+    assert [len(PdfReader(io.BytesIO(paper)).pages) for paper in attached] == pages
 
 
 async def test_without_a_mail_server_no_mail_is_written(shop):

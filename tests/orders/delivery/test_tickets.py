@@ -1,29 +1,22 @@
-"""An order's tickets: issued once, shown to their holder, rendered as PDF, and void after a refund."""
+"""An order's tickets: issued once, shown to their holder, and void after a refund."""
 
-import asyncio
-import io
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 import pytest
-from pypdf import PdfReader
 
 from services.orders.model.order import Order, ticket_id
 from services.orders.model.update import OrderUpdate
-from services.orders.tickets import pdf
-from services.orders.tickets.pdf import PdfRenderer, TicketPage
 from services.orders.tickets.show import apply, read_show
 from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import ReservedItem
-from shared.errors.problems import Overloaded
 from shared.security.jwks_client import parse
 from shared.security.tickets import TicketCode, read_ticket, require_rotating_code
 from shared.security.tokens import development_keys, jwks, order_cookie, sign_order_token, unb64
 from shared.words.words import words
 from tests.orders.inventory import EVENT
 from tests.orders.shop import OPERATOR, VIEWER, Shop, pass_header
-from tests.support.running.suite import problem
 from tests.support.spreadsheets import csv_rows
 from tests.support.wait import wait_until
 
@@ -72,11 +65,6 @@ async def apply_event_file(shop: Shop, **changes: str) -> bool:
         return await apply(connection, EventFile.model_validate({**SHOW, **changes}), actor="ops")
 
 
-def pdf_pages(content: bytes) -> list[str]:
-    """The text of each page."""
-    return [page.extract_text() for page in PdfReader(io.BytesIO(content)).pages]
-
-
 async def is_fulfilled(shop: Shop, reference: str) -> bool:
     return (await shop.row(reference)).fulfilled_at_ms is not None
 
@@ -101,15 +89,6 @@ async def test_a_confirmed_order_has_one_ticket_for_every_seat_and_ga_place(shop
     assert await tickets_of(shop, reference) == issued, "issued once although the step ran again"
 
 
-async def test_an_order_that_is_not_confirmed_has_neither_tickets_nor_receipt(shop):
-    reference = await shop.order(method="decline")
-    await wait_until(lambda: shop.attempt_is(reference, "failed"))
-    assert (await tickets_of(shop, reference))["tickets"] == []
-    for document, slug in (("tickets", "no-tickets"), ("receipt", "no-receipt")):
-        answer = await get(shop, f"/orders/{reference}/{document}.pdf")
-        assert problem(answer) == (409, slug)
-
-
 async def test_refunded_tickets_are_void_also_in_the_lists_for_scanners(shop):
     sold, refunded = await bought(shop), await bought(shop, "A-1-3")
     assert (await shop.admin_post(f"{refunded}/refund", reason="=show moved")).is_success
@@ -117,7 +96,6 @@ async def test_refunded_tickets_are_void_also_in_the_lists_for_scanners(shop):
     tickets = (await tickets_of(shop, refunded))["tickets"]
     assert {(t["status"], t["code"]) for t in tickets} == {("void", None)}
     assert (await get(shop, f"/orders/{refunded}/tickets/{tickets[0]['ticket_id']}.svg")).status_code == 404
-    assert (await get(shop, f"/orders/{refunded}/tickets.pdf")).json()["type"] == "/problems/no-tickets"
     assert {(t["order"], t["status"], t["secret"]) for t in (await ticket_list(shop))["tickets"]} == {
         (sold[:6], "valid", None), (refunded[:6], "void", None)
     }  # fmt: skip
@@ -140,18 +118,14 @@ async def test_one_of_several_ga_tickets_is_voided(shop):
     assert [(t["section_id"], t["status"]) for t in tickets] == [("A", "valid"), ("GA1", "valid"), ("GA1", "void")]
 
 
-async def test_tickets_and_receipt_are_rendered_as_pdf_and_svg(shop):
-    await apply_event_file(shop)
+async def test_an_order_that_is_not_confirmed_has_no_tickets(shop):
+    reference = await shop.order(method="decline")
+    await wait_until(lambda: shop.attempt_is(reference, "failed"))
+    assert (await tickets_of(shop, reference))["tickets"] == []
+
+
+async def test_a_ticket_is_a_picture(shop):
     reference = await bought(shop)
-    answer = await get(shop, f"/orders/{reference}/tickets.pdf")
-    assert (answer.headers["content-type"], answer.headers["cache-control"]) == ("application/pdf", "private, no-cache")
-    pages = pdf_pages(answer.content)
-    assert len(pages) == 3
-    for text in (SHOW["name"], "4 May 2030, 20:00", "Big Hall", "Block A, row 1, seat 2", ticket_id(reference, 1, 1)):
-        assert text in pages[0].replace("\n", " ")
-    [receipt, *_] = pdf_pages((await get(shop, f"/orders/{reference}/receipt.pdf")).content)
-    for text in (reference, "2 × Floor", "€28.00", "€68.00", "by sandbox", "Ada"):
-        assert text in receipt
     svg = await get(shop, f"/orders/{reference}/tickets/{ticket_id(reference, 2, 2)}.svg")
     assert svg.headers["content-type"] == "image/svg+xml"
     assert svg.content.startswith(b"<svg")
@@ -162,7 +136,7 @@ async def test_tickets_need_the_holder_or_the_order_token_that_a_mail_carries(sh
     token = sign_order_token(shop.settings.order_token_keys, reference)
     shop.http.cookies.clear()
     svg = f"tickets/{ticket_id(reference, 1, 1)}.svg"
-    for path in (f"/orders/{reference}/{part}" for part in ("tickets", "tickets.pdf", "receipt.pdf", svg)):
+    for path in (f"/orders/{reference}/{part}" for part in ("tickets", svg)):
         assert (await shop.http.get(path)).status_code == 401
         assert (await get(shop, path, holder="somebody")).status_code == 404
         cookie = {"cookie": f"{order_cookie(reference)}={token}"}
@@ -175,7 +149,7 @@ async def test_tickets_need_the_holder_or_the_order_token_that_a_mail_carries(sh
     assert (opened.status_code, opened.cookies[order_cookie(reference)]) == (204, token)
 
 
-async def test_rotating_codes_are_verified_by_secrets_and_are_not_printed(processes):
+async def test_rotating_codes_are_verified_by_secrets(processes):
     shop = await processes.open(ticket_window_s=30)
     reference = await bought(shop)
     issued = await tickets_of(shop, reference)
@@ -184,53 +158,6 @@ async def test_rotating_codes_are_verified_by_secrets_and_are_not_printed(proces
     secrets = {t["ticket_id"]: unb64(t["secret"]) for t in (await ticket_list(shop))["tickets"]}
     ticket = read_ticket(KEYS, code)
     require_rotating_code(ticket, secrets[ticket.ticket_id], code, at_s=datetime.now(UTC).timestamp())
-    pages = pdf_pages((await get(shop, f"/orders/{reference}/tickets.pdf")).content)
-    assert "show the order page" in pages[0].replace("\n", " ")
-
-
-async def test_a_busy_renderer_refuses_further_requests():
-    renderer = PdfRenderer(workers=1, waiting_max=1, font=None)
-    page = TicketPage("en", "漢字 " + "x" * 500, "when", "venue", "place", "REFERENCE123", "TICKET", "T1.code")
-    try:
-        tasks = [asyncio.create_task(renderer.tickets([page] * n)) for n in (20, 21)]
-        await asyncio.sleep(0)
-        with pytest.raises(Overloaded):
-            await renderer.tickets([page])
-        assert [len(PdfReader(io.BytesIO(await task)).pages) for task in tasks] == [20, 21]
-        assert await renderer.tickets([page])
-    finally:
-        renderer.close()
-
-
-async def test_a_pdf_is_rendered_once_for_concurrent_requests(monkeypatch):
-    rendered: list[str] = []
-
-    def render(size: Any, language: str, title: str, pages: Any) -> bytes:
-        rendered.append(title)
-        return b"x" * 400
-
-    monkeypatch.setattr(pdf, "_document", render)
-    renderer = PdfRenderer(workers=2, waiting_max=1, font=None)
-    page = TicketPage("en", "Show", "when", "venue", "place", "REFERENCE123", "TICKET", "code")
-    try:
-        documents = await asyncio.gather(*(renderer.tickets([page]) for _ in range(50)))
-        assert (len(set(documents)), len(rendered)) == (1, 1)
-    finally:
-        renderer.close()
-
-
-async def test_pdf_requests_of_an_order_are_limited_and_answered_304_if_unchanged(processes, monkeypatch):
-    shop = await processes.open(prints_burst=3, prints_per_minute=1)
-    reference, other = await bought(shop), await bought(shop, "A-1-3")
-    path = f"/orders/{reference}/tickets.pdf"
-    first = await get(shop, path)
-    again = await get(shop, path, headers={"if-none-match": first.headers["etag"]})
-    assert (again.status_code, again.content) == (304, b"")
-    statuses = [(await get(shop, path)).status_code for _ in range(5)]
-    assert statuses == [200, 200, 429, 429, 429]
-    assert 0 < int((await get(shop, path)).headers["retry-after"]) <= 60
-    assert (await get(shop, f"/orders/{other}/tickets.pdf")).status_code == 200, "each order has its own limit"
-    assert (await get(shop, f"/orders/{reference}/tickets")).status_code == 200, "the codes are not limited"
 
 
 async def test_the_start_of_a_show_is_in_the_time_zone_of_its_venue(shop):

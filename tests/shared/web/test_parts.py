@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Annotated, Any
+from unittest.mock import AsyncMock
 
 import httpx
 import pytest
@@ -13,10 +14,13 @@ from fastapi import APIRouter, Depends, FastAPI
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared import features
+from shared.checks import endpoint
 from shared.concurrency.background import Loops
+from shared.contracts.admin.checks import ok
 from shared.features import BadFeature, Feature, PaymentProvider
 from shared.process.settings import ServiceSettings
 from shared.routes import SALE_SERVICES, SERVICES
+from shared.security.auth import AdminKeys
 from shared.web import parts
 from shared.web.answers import Answer
 from shared.web.app import create_service, public
@@ -54,9 +58,17 @@ async def open_bell(state: str, loops: Loops) -> AsyncIterator[Bell]:
 
 
 @asynccontextmanager
+async def running() -> AsyncIterator[None]:
+    steps.append("service works")
+    yield
+    steps.append("service rests")
+
+
+@asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.deps = "the state"
     steps.append("service open")
+    app.state.running = running
     yield
     steps.append("service closed")
 
@@ -67,6 +79,7 @@ def ring_fast(request: Request) -> Answer:
 
 PART = Part(
     routers=[router],
+    checks=lambda settings: [ok("Bell", settings.environment)],
     fast_routes=[FastRoute("GET", "/fast", ring_fast, in_schema=False)],
     open=open_bell,
 )
@@ -101,7 +114,22 @@ async def test_a_part_is_opened_after_its_service_and_closed_before_it(features_
             assert (await client.get("/fast")).text == "ding"
         async with asyncio.timeout(5):
             await worked.wait()
-    assert steps == ["service open", "opened with the state", "closed", "service closed"]
+    assert steps == [
+        "service open", "opened with the state", "service works", "service rests", "closed", "service closed"
+    ]  # fmt: skip
+
+
+async def test_checks_of_a_part_are_among_those_of_its_service(
+    features_found: list[Feature], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features_found.append(BELL)
+    monkeypatch.setattr(endpoint, "_all_checks", AsyncMock(return_value=[]))
+    secret = "a viewer's secret for tests only"
+    app = service(admin_keys=AdminKeys(f"eye:viewer:{secret}"))
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url="http://test")
+    async with app.router.lifespan_context(app), client:
+        found = await client.get("/admin/queue/checks", headers={"authorization": f"Bearer {secret}"})
+    assert [(check["subject"], check["found"]) for check in found.json()["checks"]] == [("Bell", "development")]
 
 
 async def test_what_is_switched_off_has_no_route_and_no_loop(features_found: list[Feature]) -> None:
@@ -110,7 +138,7 @@ async def test_what_is_switched_off_has_no_route_and_no_loop(features_found: lis
     client = httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url="http://test")
     async with app.router.lifespan_context(app), client:
         assert (await client.get("/bell")).status_code == (await client.get("/fast")).status_code == 404
-    assert steps == ["service open", "service closed"]
+    assert steps == ["service open", "service works", "service rests", "service closed"]
 
 
 def test_a_name_that_is_not_installed_stops_the_start(features_found: list[Feature]) -> None:

@@ -18,10 +18,10 @@ from reportlab.lib.pagesizes import A4, A6
 from reportlab.lib.units import mm
 from reportlab.pdfgen.canvas import Canvas
 
+from features.papers.orders.lettering import Letters, register_custom_font, unprintable
 from services.orders.model.order import Order
 from services.orders.settings import Settings
 from services.orders.tickets.bill import day_of, order_bill
-from services.orders.tickets.lettering import Letters, register_custom_font, unprintable
 from services.orders.tickets.show import ShowInfo
 from services.orders.tickets.tickets import ticket_code, tickets_of
 from shared.concurrency.coalescing import SingleFlight

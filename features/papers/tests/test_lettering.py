@@ -20,9 +20,8 @@ from reportlab.lib.units import mm
 from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfgen.canvas import Canvas
 
-from services.orders.checks import own_checks
-from services.orders.settings import Settings
-from services.orders.tickets.lettering import (
+from features.papers.orders.api import PapersSettings, check_seller
+from features.papers.orders.lettering import (
     CUSTOM_FONT,
     HELVETICA,
     MISSING,
@@ -31,8 +30,8 @@ from services.orders.tickets.lettering import (
     register_custom_font,
     unprintable,
 )
-from services.orders.tickets.lettering import FOLDER as FONTS
-from services.orders.tickets.pdf import PdfRenderer, Receipt, TicketPage
+from features.papers.orders.lettering import FOLDER as FONTS
+from features.papers.orders.pdf import PdfRenderer, Receipt, TicketPage
 from shared.words.words import FOLDER, ISOLATES, LANGUAGES, words
 
 WIDTH = 100.0
@@ -176,7 +175,7 @@ def test_letters_that_no_paper_shows_are_named(name: str, missing: str) -> None:
 
 def test_a_seller_that_no_receipt_shows_is_found() -> None:
     def found(seller: str) -> tuple[str, str]:
-        [check] = [check for check in own_checks(Settings(seller=seller)) if check.subject == "Papers"]
+        [check] = check_seller(PapersSettings(seller=seller))
         return check.verdict, check.found
 
     assert found("臺北售票\nTaipei") == ("ok", "臺北售票")

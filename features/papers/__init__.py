@@ -1,0 +1,1 @@
+"""Tickets and receipts as PDF, and the show as a calendar file."""

@@ -1,0 +1,1 @@
+"""Papers of an order, and the letters that they are written in."""

@@ -1,0 +1,130 @@
+"""An order's papers: its tickets and its receipt as PDF, for their holder, rendered once, and limited."""
+
+import asyncio
+import io
+from typing import Any
+
+import pytest
+from pypdf import PdfReader
+
+from features.papers.orders import api, pdf
+from features.papers.orders.pdf import PdfRenderer, TicketPage
+from services.orders.model.order import ticket_id
+from shared.errors.problems import Overloaded
+from shared.security.tokens import order_cookie, sign_order_token
+from tests.orders.delivery.test_tickets import SHOW, apply_event_file, bought, get
+from tests.orders.inventory import EVENT
+from tests.orders.shop import ROOT
+from tests.support.running.suite import problem
+from tests.support.wait import wait_until
+
+
+def pdf_pages(content: bytes) -> list[str]:
+    """The text of each page."""
+    return [page.extract_text() for page in PdfReader(io.BytesIO(content)).pages]
+
+
+async def test_an_order_that_is_not_confirmed_has_neither_tickets_nor_receipt(shop):
+    reference = await shop.order(method="decline")
+    await wait_until(lambda: shop.attempt_is(reference, "failed"))
+    for document, slug in (("tickets", "no-tickets"), ("receipt", "no-receipt")):
+        answer = await get(shop, f"/orders/{reference}/{document}.pdf")
+        assert problem(answer) == (409, slug)
+
+
+async def test_a_refunded_order_has_no_tickets_to_print(shop):
+    refunded = await bought(shop)
+    assert (await shop.admin_post(f"{refunded}/refund")).is_success
+    await shop.wait_until_settled(refunded, "refunded")
+    assert (await get(shop, f"/orders/{refunded}/tickets.pdf")).json()["type"] == "/problems/no-tickets"
+
+
+async def test_tickets_and_receipt_are_rendered_as_pdf(shop):
+    await apply_event_file(shop)
+    reference = await bought(shop)
+    answer = await get(shop, f"/orders/{reference}/tickets.pdf")
+    assert (answer.headers["content-type"], answer.headers["cache-control"]) == ("application/pdf", "private, no-cache")
+    pages = pdf_pages(answer.content)
+    assert len(pages) == 3
+    for text in (SHOW["name"], "4 May 2030, 20:00", "Big Hall", "Block A, row 1, seat 2", ticket_id(reference, 1, 1)):
+        assert text in pages[0].replace("\n", " ")
+    [receipt, *_] = pdf_pages((await get(shop, f"/orders/{reference}/receipt.pdf")).content)
+    for text in (reference, "2 × Floor", "€28.00", "€68.00", "by sandbox", "Ada"):
+        assert text in receipt
+
+
+async def test_papers_need_the_holder_or_the_order_token_that_a_mail_carries(shop):
+    reference = await bought(shop)
+    token = sign_order_token(shop.settings.order_token_keys, reference)
+    shop.http.cookies.clear()
+    for path in (f"/orders/{reference}/{part}.pdf" for part in ("tickets", "receipt")):
+        assert (await shop.http.get(path)).status_code == 401
+        assert (await get(shop, path, holder="somebody")).status_code == 404
+        cookie = {"cookie": f"{order_cookie(reference)}={token}"}
+        assert (await shop.http.get(path, headers=cookie)).status_code == 200
+
+
+async def test_rotating_codes_are_not_printed(processes):
+    shop = await processes.open(ticket_window_s=30)
+    reference = await bought(shop)
+    pages = pdf_pages((await get(shop, f"/orders/{reference}/tickets.pdf")).content)
+    assert "show the order page" in pages[0].replace("\n", " ")
+
+
+async def test_a_busy_renderer_refuses_further_requests():
+    renderer = PdfRenderer(workers=1, waiting_max=1, font=None)
+    page = TicketPage("en", "漢字 " + "x" * 500, "when", "venue", "place", "REFERENCE123", "TICKET", "T1.code")
+    try:
+        tasks = [asyncio.create_task(renderer.tickets([page] * n)) for n in (20, 21)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded):
+            await renderer.tickets([page])
+        assert [len(PdfReader(io.BytesIO(await task)).pages) for task in tasks] == [20, 21]
+        assert await renderer.tickets([page])
+    finally:
+        renderer.close()
+
+
+async def test_a_pdf_is_rendered_once_for_concurrent_requests(monkeypatch):
+    rendered: list[str] = []
+
+    def render(size: Any, language: str, title: str, pages: Any) -> bytes:
+        rendered.append(title)
+        return b"x" * 400
+
+    monkeypatch.setattr(pdf, "_document", render)
+    renderer = PdfRenderer(workers=2, waiting_max=1, font=None)
+    page = TicketPage("en", "Show", "when", "venue", "place", "REFERENCE123", "TICKET", "code")
+    try:
+        documents = await asyncio.gather(*(renderer.tickets([page]) for _ in range(50)))
+        assert (len(set(documents)), len(rendered)) == (1, 1)
+    finally:
+        renderer.close()
+
+
+async def test_pdf_requests_of_an_order_are_limited_and_answered_304_if_unchanged(processes, monkeypatch):
+    monkeypatch.setattr(api, "PRINTS_BURST", 3)
+    monkeypatch.setattr(api, "PRINTS_PER_MINUTE", 1)
+    shop = await processes.open()
+    reference, other = await bought(shop), await bought(shop, "A-1-3")
+    path = f"/orders/{reference}/tickets.pdf"
+    first = await get(shop, path)
+    again = await get(shop, path, headers={"if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    statuses = [(await get(shop, path)).status_code for _ in range(5)]
+    assert statuses == [200, 200, 429, 429, 429]
+    assert 0 < int((await get(shop, path)).headers["retry-after"]) <= 60
+    assert (await get(shop, f"/orders/{other}/tickets.pdf")).status_code == 200, "each order has its own limit"
+    assert (await get(shop, f"/orders/{reference}/tickets")).status_code == 200, "the codes are not limited"
+
+
+async def test_letters_that_no_paper_shows_are_named_when_the_event_is_applied(processes):
+    """And not where nothing is printed."""
+    file = {**SHOW, "name": "ខ្មែរ", "rehearsal": False}
+    for off, count in ((frozenset(), 1), (frozenset({"papers"}), 0)):
+        shop = await processes.open(features_off=off)
+        answer = await shop.http.put(f"/admin/orders/events/{EVENT}", json=file, headers=ROOT)
+        assert answer.status_code == 200, answer.text
+        warnings = answer.json()["warnings"]
+        assert len(warnings) == count
+        assert all("cannot show" in warning for warning in warnings)
