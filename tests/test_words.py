@@ -17,13 +17,14 @@ SCRIPTS = sorted(Path("web/fans").rglob("*.js"))
 TEMPLATES = sorted(Path("services/gateway/pages/templates").glob("*.html"))
 REFERENCE = {"problem.html", "problems.html"}  # the reference of the API is in English
 PAPERS = [
-    *Path("services/orders/mail").glob("compose.py"), *Path("services/orders/tickets").glob("[bs]*.py"),
-    *Path("features/papers/orders").glob("[lp]*.py"),
-    Path("services/orders/api/reminders.py"), Path("shared/web/pages/problem_page.py"),
+    *Path("features/mail/orders").glob("[cr]*.py"), *Path("services/orders/tickets").glob("[bs]*.py"),
+    *Path("features/papers/orders").glob("[lp]*.py"), Path("shared/web/pages/problem_page.py"),
 ]  # fmt: skip
 USERS = [*SCRIPTS, *TEMPLATES, *chain.from_iterable(
     Path(folder).rglob("*.py")
-    for folder in ("services/gateway", "services/orders", "features/papers", "shared/web", "shared/words")
+    for folder in (
+        "services/gateway", "services/orders", "features/mail", "features/papers", "shared/web", "shared/words",
+    )
 )]  # fmt: skip
 
 # -- what looks like a word for fans -----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from proof.guards.guard import Guard
 
 ORDERS = "services/orders"
 WEBHOOKS = "features/webhooks/orders"
+MAIL = "features/mail/orders"
 RULES = f"{ORDERS}/model/rules.py"
 UPDATES = f"{ORDERS}/model/update.py"
 CHECKOUT = f"{ORDERS}/checkout/checkout.py"
@@ -464,17 +465,17 @@ MESSAGES = (
     ),
     Guard(
         "An inbox gets a limited number of unpaid mails a day",
-        f"{ORDERS}/mail/sql/take_mail.sql", " WHERE r.mails < CAST(:mails_max AS integer)", " WHERE CAST(:mails_max AS integer) > 0",
+        f"{MAIL}/sql/take_mail.sql", " WHERE r.mails < CAST(:mails_max AS integer)", " WHERE CAST(:mails_max AS integer) > 0",
         "test_the_count_is_exact_among_processes",
     ),
     Guard(
         "Reminders leave half of the day to one's own mails",
-        f"{ORDERS}/mail/dispatcher.py", '(1 if budget == "own" else 2)', "1",
+        f"{MAIL}/dispatcher.py", '(1 if budget == "own" else 2)', "1",
         "test_the_count_is_exact_among_processes",
     ),
     Guard(
         "An address is corrected three times at most",
-        f"{ORDERS}/mail/addresses.py", " or order.address_changes >= CHANGES_MAX:", ":",
+        f"{ORDERS}/checkout/addresses.py", " or order.address_changes >= CHANGES_MAX:", ":",
         "test_an_address_may_be_corrected_three_times_by_who_holds_the_order",
     ),
 )  # fmt: skip

@@ -9,20 +9,26 @@ from fastapi import FastAPI
 from services.orders import internal
 from services.orders.admin import events, orders
 from services.orders.api import orders as api_orders
-from services.orders.api import reminders as api_reminders
 from services.orders.api import tickets as api_tickets
 from services.orders.api.forms import FORMS
 from services.orders.auth import CustomerAuthenticator
 from services.orders.checkout.checkout import Checkout, OrderWriter
+from services.orders.checkout.requests import check_address
 from services.orders.checks import own_checks
-from services.orders.mail import addresses, compose, dispatcher, reminders, smtp
-from services.orders.mail_settings import server_of
 from services.orders.pricing.quote import Prices
 from services.orders.providers import open_providers
 from services.orders.requests import requests
 from services.orders.settings import Settings
 from services.orders.state import State
-from services.orders.steps.run import Failpoint, Heartbeat, InventoryBatcher, Parts, ProviderClient, no_failpoint
+from services.orders.steps.run import (
+    Failpoint,
+    Heartbeat,
+    InventoryBatcher,
+    MailPort,
+    Parts,
+    ProviderClient,
+    no_failpoint,
+)
 from services.orders.store import provider_reports
 from services.orders.store.provider_reports import WebhookInbox
 from services.orders.store.store import Frames, OrderStore
@@ -54,10 +60,6 @@ from shared.security.user_jwt import user_jwt_reader
 from shared.web.app import EVENT_FILE_MAX_BYTES, create_service
 from shared.web.parts import with_settings_of_parts
 
-MAIL_INTERVAL_S = 1.0
-COUNTED_MAX = 65_536
-LINKS_PER_MINUTE, LINKS_BURST = 2, 10  # of one client address
-
 
 def create_app(
     settings: Settings | None = None, tuning: Tuning = DEFAULTS, *, failpoint: Failpoint = no_failpoint
@@ -82,7 +84,7 @@ def create_app(
         "orders", settings, title="orders", lifespan=lifespan, load=load, own_checks=partial(own_checks, settings),
         checks=lambda app: app.state.preconditions.checks(),
         fast_routes=[*api_orders.FAST_ROUTES, *api_tickets.FAST_ROUTES],
-        routers=[api_reminders.router, orders.router, events.router],
+        routers=[orders.router, events.router],
         internal_api=internal.API, forms=FORMS, body_max_bytes=EVENT_FILE_MAX_BYTES,
     )  # fmt: skip
 
@@ -97,7 +99,7 @@ async def _running(state: State, event_log: EventLog, load: Load) -> AsyncIterat
 
 
 def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
-    settings, tuning, db, store = state.settings, state.tuning, state.db, state.store
+    settings, db, store = state.settings, state.db, state.store
     loops.keep(Outbox(db, event_log, "orders", database=settings.postgres_url).run, name="orders.outbox")
     loops.keep(state.worker.run, name="orders.workers")
     loops.keep(state.worker.listen, name="orders.listen")
@@ -111,16 +113,6 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
         ),
         ("orders.event_refunds", requests.EVENT_REFUND_S, partial(requests.request_next_batch, store)),
     ]
-    if state.mail_server is not None:
-        composer = compose.MailComposer(store, state.inventory, state.papers, settings)
-        mail = dispatcher.MailDispatcher(db, composer, settings, tuning, state.mail_server)
-        consents = partial(reminders.import_consents, db, state.inventory, settings)
-        every += [
-            ("orders.mail_server", smtp.REFRESH_S, state.mail_server.refresh),
-            ("orders.mail", MAIL_INTERVAL_S, mail.run_once),
-            ("orders.consents", reminders.CONSENT_POLL_S, consents),
-            ("orders.mail_forget", 3600, mail.forget),
-        ]
     for name, interval_s, work in every:
         loops.every(interval_s, work, name=name)
 
@@ -144,7 +136,7 @@ async def _open(
     stack.push_async_callback((shows := ShowCache(store.db)).close)
     parts = Parts(
         store=store, frames=frames, inventory=inventory, providers=providers, settings=settings, shows=shows,
-        failpoint=failpoint, tuning=tuning,
+        mail=(mail := MailPort()), failpoint=failpoint, tuning=tuning,
     )  # fmt: skip
     worker = Worker(store, OrderProcessor(parts), settings, load=load, heartbeat=heartbeat, tuning=tuning)
     stack.push_async_callback(worker.close)
@@ -160,16 +152,9 @@ async def _open(
     wrong_codes_of_addresses = AddressGuessLimiter(shared_by=settings.processes)
     prices = await stack.enter_async_context(Prices(store.db, wrong_codes, wrong_codes_of_addresses))
     writer = await stack.enter_async_context(OrderWriter(db, worker, store.clocks))
-    mail_server = (
-        smtp.MailServer(
-            server_of(settings.smtp_url.get_secret_value()), settings.smtp_starttls, timeout_s=tuning.smtp_timeout_s
-        )
-        if settings.smtp_url is not None
-        else None
-    )
     return State(
         settings=settings, tuning=tuning, db=db, store=store, frames=frames, redis=redis, worker=worker,
-        shows=shows, failpoint=failpoint,
+        shows=shows, mail=mail, failpoint=failpoint,
         authenticator=CustomerAuthenticator(
             PassReader.of(settings), settings.order_token_keys, users, fan_limit, settings.secure_cookies
         ),
@@ -178,12 +163,8 @@ async def _open(
             capture=settings.captures_at_once, load=load,
             prices=prices,
             order_token_keys=settings.order_token_keys, customer_keys=settings.customer_keys,
-            check_address=partial(addresses.check_address, mail_server),
+            check_address=partial(check_address, mail),
         ),
         webhook_inbox=webhook_inbox, providers=providers, inventory=inventory,
         papers=PaperPorts(), prices=prices,
-        mail_server=mail_server,
-        link_limiter=FanLimit(
-            per_s=LINKS_PER_MINUTE / 60, burst=LINKS_BURST, keys_max=COUNTED_MAX, shared_by=settings.processes
-        ),
     )  # fmt: skip

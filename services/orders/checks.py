@@ -1,4 +1,4 @@
-"""What only orders checks: who is paid, where links lead, and whether mail is sent."""
+"""What only orders checks: who is paid, and where links lead."""
 
 from urllib.parse import urlsplit
 
@@ -8,7 +8,7 @@ from shared.rules.addresses import is_loopback
 
 
 def own_checks(settings: Settings) -> list[Check]:
-    return [_payment(settings), _public_url(settings), _mail(settings)]
+    return [_payment(settings), _public_url(settings)]
 
 
 def _payment(settings: Settings) -> Check:
@@ -25,11 +25,3 @@ def _public_url(settings: Settings) -> Check:
     local = is_loopback(urlsplit(url).hostname or "")
     wrong = "links in mail and payments lead to the reader's own machine" if local else "links are without HTTPS"
     return suspicious("Public address", f"{url}: {wrong}", "Set ONSALE_PUBLIC_URL to the shop's https address.")
-
-
-def _mail(settings: Settings) -> Check:
-    if settings.smtp_url is None:
-        return suspicious(
-            "Mail", "no server, so fans get no confirmation by mail", "Set ORDERS_SMTP_URL. See docs/use/mail.md."
-        )
-    return ok("Mail", f"from {settings.mail_from}")

@@ -50,11 +50,6 @@ REVIEWS = with_series(
         "dispute-won",
     ),
 )
-MAILS = with_series(
-    Counter("orders_mails_total", "Mails sent, by outcome.", ["kind", "outcome"]),
-    kind=("confirmed", "refunded", "oversold", "late", "remind", "hold_over"),
-    outcome=("sent", "retried", "rejected", "abandoned", "suppressed", "obsolete"),
-)
 PROVIDER_SECONDS = with_series(
     Histogram("orders_provider_seconds", "Duration of calls to payment providers.", ["provider", "call"]),
     provider=PROVIDERS, call=("create", "fetch", "find", "list", "cancel", "capture", "refund", "refunds", "disputes"),

@@ -47,14 +47,6 @@ class UnknownTicket(Problem, status=404):
     """This order has no valid ticket with this id."""
 
 
-class MailDisabled(Problem, status=409):
-    """No mail server is configured. Set ORDERS_SMTP_URL to send mail."""
-
-
-class AddressNotMailable(Problem, status=422):
-    """We cannot send mail to an address with letters such as é or ü before the @. Use another address."""
-
-
 class EmailLikelyMistyped(Problem, status=409):
     """The e-mail address looks mistyped, and nothing was done yet. Correct it, or send it again as it is."""
 

@@ -2,20 +2,12 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from services.orders.mail_settings import readable_address, server_of
 from shared.process.settings import OrderTokenKeys, PassKeys, PublicAddress, PublicSettings
 from shared.security.tokens import b64, development_keys
-from shared.security.user_settings import Keys, Maybe, listed
-
-
-def _server(url: SecretStr | None) -> SecretStr | None:
-    if url is not None:
-        server_of(url.get_secret_value())
-    return url
-
+from shared.security.user_settings import Keys, listed
 
 ProviderName = Annotated[str, StringConstraints(pattern=r"^[a-z]{1,32}$")]
 ProviderNames = Annotated[tuple[ProviderName, ...], NoDecode, BeforeValidator(listed)]
@@ -69,18 +61,6 @@ class Settings(PassKeys, OrderTokenKeys, PublicAddress, PublicSettings):
     ticket_window_s: int = Field(
         0, ge=0, le=3600, description="Rotation interval of ticket codes; 0: they do not rotate."
     )
-
-    smtp_url: Annotated[SecretStr | None, AfterValidator(_server), Maybe] = Field(
-        None, description="The mail server: smtp://user:password@host:587 or smtps://…; without it no mail is sent."
-    )
-    smtp_starttls: Literal["auto", "always", "never"] = Field(
-        "auto", description="auto: STARTTLS if the server offers it, and always before a password is sent."
-    )
-    mail_from: Annotated[str, AfterValidator(readable_address)] = Field(
-        "Onsale <tickets@localhost>", description="The sender of mails."
-    )
-    mails_per_s: int = Field(10, ge=1, le=1000, description="Mails sent a second, at most.")
-    mail_tickets: bool = Field(False, description="Attach the tickets to the confirmation as PDF.")
 
     @model_validator(mode="after")
     def _is_complete_and_safe(self) -> Self:

@@ -7,7 +7,6 @@ from fastapi import Depends, Request
 
 from services.orders.auth import CustomerAuthenticator
 from services.orders.checkout.checkout import Checkout
-from services.orders.mail.smtp import MailServer
 from services.orders.pricing.quote import Prices
 from services.orders.steps.run import Parts
 from services.orders.store.provider_reports import WebhookInbox
@@ -15,7 +14,6 @@ from services.orders.tickets.tickets import PaperPorts
 from services.orders.worker.worker import Worker
 from shared.postgres.engine import AsyncEngine
 from shared.redis.client import Redis
-from shared.security.limits import FanLimit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +28,6 @@ class State(Parts):
     webhook_inbox: WebhookInbox
     papers: PaperPorts
     prices: Prices
-    link_limiter: FanLimit
-    mail_server: MailServer | None
 
 
 def state_of(request: Request) -> State:

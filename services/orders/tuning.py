@@ -22,9 +22,6 @@ class Tuning:
     lapsed_pass_s: float = 3600.0  # so long after its expiry a pass still proves who made a hold; it opens no order
     wrong_code_burst: int = 10  # wrong promo codes that one fan may try at once
     wrong_codes_per_minute: float = 10.0  # and a minute after that
-    smtp_timeout_s: float = 20.0  # timeout of each reply of the mail server
-    mail_retry_first_s: float = 30.0  # first pause after a failed mail; it doubles
-    mails_per_address: int = 8  # mails without a payment to one address a day; half may be reminders and links again
 
 
 DEFAULTS = Tuning()

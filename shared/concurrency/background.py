@@ -46,12 +46,18 @@ def wake(service: str) -> None:
 
 class Loops:
     """`async with Loops(service) as loops:` leaving the context stops every loop, the last started first. What any of
-    several services writes wakes them.
+    several services writes wakes them. Loops that are `held` begin with `start`.
     """
 
-    def __init__(self, *services: str, stop_deadline_s: float = 3.0) -> None:
+    def __init__(self, *services: str, stop_deadline_s: float = 3.0, held: bool = False) -> None:
         self._tasks: list[asyncio.Task[None]] = []
-        self._services, self._stop_deadline_s = services, stop_deadline_s
+        self._services, self._stop_deadline_s, self._started = services, stop_deadline_s, asyncio.Event()
+        if not held:
+            self.start()
+
+    def start(self) -> None:
+        """Lets held loops begin."""
+        self._started.set()
 
     def every(self, interval_s: float, work: Work, *, name: str) -> None:
         """Runs `work` at once and then every `interval_s` seconds from start to start. When it returns `Quiet`, the
@@ -67,6 +73,7 @@ class Loops:
     async def _every(self, interval_s: float, work: Work, name: str) -> None:
         clock, woken = asyncio.get_running_loop().time, asyncio.Event()
         retry_s, quiet_s = RETRY_FIRST_S, interval_s
+        await self._started.wait()
         for service in self._services:
             _wakes[service].add(woken)
         try:

@@ -30,9 +30,9 @@ class Part:
     """A feature's part of one service.
 
     `open` gets the service's state and the part's background loops, and yields the part's own object: once a process,
-    before the first request and before the service works by itself; what it raises stops the start. A loop that fails is logged and repeated. `settings` has
-    fields that join those of the service, under the service's prefix; each has a default.
-    `checks` gets the settings, and says what `onsale doctor` prints of the part.
+    before the first request and before the service works by itself; what it raises stops the start. Loops begin when
+    all parts are open; one that fails is logged and repeated. `settings` has fields that join those of the service,
+    under the service's prefix; each has a default. `checks` gets the settings, and says what `onsale doctor` prints.
     """
 
     routers: Sequence[APIRouter] = ()
@@ -71,10 +71,11 @@ def with_parts(lifespan: Lifespan, service: Service, parts: Sequence[Part]) -> L
 
     @asynccontextmanager
     async def opening(app: FastAPI) -> AsyncIterator[None]:
-        async with lifespan(app), AsyncExitStack() as stack, Loops(service) as loops:
+        async with lifespan(app), AsyncExitStack() as stack, Loops(service, held=True) as loops:
             for open_part in [part.open for part in parts if part.open is not None]:
                 opened = await stack.enter_async_context(open_part(app.state.deps, loops))
                 app.state.parts[type(opened)] = opened
+            loops.start()
             async with app.state.running():
                 yield
 

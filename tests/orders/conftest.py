@@ -241,10 +241,9 @@ async def mailbox(mail_port: int) -> AsyncIterator[Mailbox]:
 @pytest.fixture
 async def mail_shop(processes: OrdersProcesses, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """An orders process that sends mail only when a test runs the dispatcher."""
-    monkeypatch.setattr("services.orders.app.MAIL_INTERVAL_S", 3600.0)
-    return await processes.open(
-        smtp_url=mailbox.url, public_url="https://shop.test", mail_retry_first_s=3600.0, mails_per_s=5, webhooks=True
-    )
+    monkeypatch.setattr("features.mail.orders.MAIL_INTERVAL_S", 3600.0)
+    monkeypatch.setattr("features.mail.orders.dispatcher.RETRY_FIRST_S", 3600.0)
+    return await processes.open(smtp_url=mailbox.url, public_url="https://shop.test", mails_per_s=5, webhooks=True)
 
 
 @pytest.fixture

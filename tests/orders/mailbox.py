@@ -12,10 +12,9 @@ from typing import Any
 from aiosmtpd.smtp import SMTP, Envelope, Session
 from sqlalchemy import select
 
-from services.orders.mail.compose import MailComposer
-from services.orders.mail.dispatcher import MailDispatcher
-from services.orders.mail.smtp import MailServer
-from services.orders.mail_settings import server_of
+from features.mail.orders.compose import MailComposer
+from features.mail.orders.dispatcher import MailDispatcher
+from features.mail.orders.smtp import MailServer, MailSettings, server_of
 from services.orders.tables import mail
 from tests.orders.shop import Shop
 
@@ -94,17 +93,14 @@ def _abort(server: SMTP) -> None:
 
 
 def mail_dispatcher(shop: Shop, url: str | None = None) -> MailDispatcher:
-    state = shop.state
+    state, settings = shop.state, shop.state.settings
+    assert isinstance(settings, MailSettings)
     if url is None:
-        assert state.settings.smtp_url is not None
-        url = state.settings.smtp_url.get_secret_value()
+        assert settings.smtp_url is not None
+        url = settings.smtp_url.get_secret_value()
     server = MailServer(server_of(url), "auto", timeout_s=5.0)
     return MailDispatcher(
-        state.db,
-        MailComposer(state.store, state.inventory, state.papers, state.settings),
-        state.settings,
-        state.tuning,
-        server,
+        state.db, MailComposer(state.store, state.inventory, state.papers, settings, settings), server
     )
 
 

@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import Headers
 
 from services.orders.api.schemas import EmailChange, OrderAccepted, OrdersPage, ProvidersAnswer, WebhookStored
-from services.orders.checkout.requests import NewOrder, NewPayment, QuoteRequest
-from services.orders.mail.addresses import change_address, check_address
+from services.orders.checkout.addresses import change_address
+from services.orders.checkout.requests import NewOrder, NewPayment, QuoteRequest, check_address
 from services.orders.model.order import Order
 from services.orders.model.view import order_view
 from services.orders.pricing.quote import all_in, quote_body
@@ -205,8 +205,8 @@ async def change_email(request: Request) -> Answer:
     state: State = request.state
     body = await request.json(EmailChange)
     order = await read_own_order(request)
-    check_address(state.mail_server, body.email, body.check_spelling)
-    await change_address(state.store, order, body.email, sends_mail=state.mail_server is not None)
+    check_address(state.mail, body.email, body.check_spelling)
+    await change_address(state.store, order, body.email, sends_mail=state.mail.is_sent)
     return await _changed(state, order.reference)
 
 

@@ -1,10 +1,10 @@
-"""Response models of the fans' API of orders, and the request for reminders."""
+"""Response models of the fans' API of orders, and the request for another address."""
 
 from typing import Literal
 
 from pydantic import BaseModel
 
-from services.orders.checkout.requests import CheckSpelling, ReservationId
+from services.orders.checkout.requests import CheckSpelling
 from shared.contracts.fields import Body, Email
 from shared.contracts.orders import OrderView, ProviderAnswer
 
@@ -72,27 +72,8 @@ class TicketsAnswer(BaseModel):
     tickets: list[TicketAnswer]
 
 
-class ReminderRequest(Body):
-    """The holder's consent to two mails about this hold."""
-
-    reservation_id: ReservationId
-    email: Email
-
-
 class EmailChange(Body):
     """The right e-mail address of an order."""
 
     email: Email
     check_spelling: CheckSpelling = False
-
-
-class LinksRequest(Body):
-    """The address whose orders' links are to be mailed again."""
-
-    email: Email
-
-
-class ReminderAnswer(BaseModel):
-    """The hold that reminders are sent for."""
-
-    reservation_id: str

@@ -13,11 +13,13 @@ from typing import Annotated, Any
 from asyncpg.exceptions import LockNotAvailableError
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator
 
-from services.orders.problems import CardNumberRefused
+from services.orders.problems import CardNumberRefused, EmailLikelyMistyped
+from services.orders.steps.run import MailPort
 from shared.contracts.admin.orders import AMOUNT_MAX
 from shared.contracts.fields import TYPED_MAX, Body, Currency, Email, Language, PlainText, TypedCode, tidy
 from shared.errors.problems import IdempotencyInFlight
 from shared.postgres.engine import DBAPIError
+from shared.rules.addresses import suggested_address
 
 
 def _without_pasted_blanks(value: Any) -> Any:
@@ -178,3 +180,12 @@ def key_in_flight() -> Iterator[None]:
         if isinstance(getattr(failed.orig, "__cause__", None), LockNotAvailableError):
             raise IdempotencyInFlight from failed
         raise
+
+
+def check_address(mail_port: MailPort, address: str, check_spelling: bool) -> None:
+    """Raises a problem for an address that can never be mailed and, with `check_spelling`, `EmailLikelyMistyped` with a
+    `suggestion`.
+    """
+    mail_port.check_address(address)
+    if check_spelling and (suggestion := suggested_address(address)) is not None:
+        raise EmailLikelyMistyped(suggestion=suggestion)

@@ -9,7 +9,7 @@ in work may be another's, and no run that began before calls a provider any more
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from services.orders.model.order import OpenOrder, Order
@@ -146,6 +146,16 @@ class ProviderClient:
             return await self._client.request(method, url, headers=headers, content=content, timeout_s=timeout_s)
 
 
+@dataclass(slots=True)
+class MailPort:
+    """What a feature that sends mail offers, as it fills it in; without one no mail is queued, and every address is
+    fine. `check_address` raises a problem for an address that can never be mailed.
+    """
+
+    is_sent: bool = False
+    check_address: Callable[[str], None] = lambda _address: None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """The parts of a process that work on orders uses."""
@@ -156,6 +166,7 @@ class Parts:
     providers: dict[str, Provider]
     settings: Settings
     shows: ShowCache
+    mail: MailPort = field(default_factory=MailPort)
     failpoint: Failpoint = no_failpoint
     tuning: Tuning = DEFAULTS
 
@@ -201,6 +212,6 @@ class OrderRun:
         await self.parts.failpoint(name, self.claim.reference)
 
     def queue_mail(self, update: OrderUpdate, kind: str, **facts: Any) -> None:
-        """Without a mail server no mail is queued: otherwise all would go out on the day one is configured."""
-        if self.parts.settings.smtp_url is not None:
+        """Where no mail is sent none is queued: otherwise all would go out on the day a server is configured."""
+        if self.parts.mail.is_sent:
             update.queue_mail(kind, **facts)

@@ -4,7 +4,6 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -53,6 +53,8 @@ async def work() -> None:
 async def open_bell(state: str, loops: Loops) -> AsyncIterator[Bell]:
     steps.append(f"opened with {state}")
     loops.every(60, work, name="queue.bell")
+    await asyncio.sleep(0)
+    assert not worked.is_set(), "another part may not be open yet"
     yield Bell("ding")
     steps.append("closed")
 
@@ -93,6 +95,7 @@ def features_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Feature]]:
         monkeypatch.setattr(module, "installed", lambda: tuple(found))
     parts._parts.cache_clear()
     steps.clear()
+    worked.clear()
     yield found
     parts._parts.cache_clear()
 

@@ -1,37 +1,21 @@
-"""The e-mail address of an order: what is checked before anything is paid, its correction by who holds the order, and
-the links of an address's orders once more, for who has lost the mail and is in another browser.
+"""The correction of an order's e-mail address by who holds the order.
 
-A correction is for mail alone: limits per customer go on counting the mailbox that bought. Links go only to the address
-that an order has, so nobody else learns anything; a repeated request sends nothing for a while.
+It is for mail alone: limits per customer go on counting the mailbox that bought.
 """
 
 from sqlalchemy import func, insert, update
 
-from services.orders.mail.smtp import MailServer
-from services.orders.mail_settings import needs_smtputf8
 from services.orders.model.order import SOLD_STATUSES, Order
 from services.orders.model.update import OrderUpdate
-from services.orders.problems import AddressChangeRefused, AddressNotMailable, EmailLikelyMistyped
+from services.orders.problems import AddressChangeRefused
 from services.orders.store.store import OrderStore
 from services.orders.tables import audit_log, mail
 from shared.audit_log import Actor
-from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
-from shared.rules.addresses import spellings, suggested_address
+from shared.postgres.engine import AsyncConnection
 
-_SEND_AGAIN = statement(__package__, "send_again")
-CHANGES_MAX, ORDERS_MAX = 3, 10
+CHANGES_MAX = 3
 CHANGEABLE_STATUSES = ("pending", "review", *sorted(SOLD_STATUSES))
 BUYER = Actor(name="fan", role="fan", reason="The buyer corrected the e-mail address.")
-
-
-def check_address(server: MailServer | None, address: str, check_spelling: bool) -> None:
-    """Raises `AddressNotMailable` for an address that this mail server can never write to and, with `check_spelling`,
-    `EmailLikelyMistyped` with a `suggestion`. Without a mail server nobody gets mail, and every address is fine.
-    """
-    if server is not None and needs_smtputf8(address) and not server.has_smtputf8:
-        raise AddressNotMailable
-    if check_spelling and (suggestion := suggested_address(address)) is not None:
-        raise EmailLikelyMistyped(suggestion=suggestion)
 
 
 async def change_address(store: OrderStore, order: Order, address: str, *, sends_mail: bool) -> None:
@@ -63,11 +47,3 @@ async def change_address(store: OrderStore, order: Order, address: str, *, sends
 
     if address != order.customer_email:
         await store.change(order.reference, decide)
-
-
-async def send_again(db: AsyncEngine, address: str) -> None:
-    """Queues the confirmations of this address's latest orders; of an unknown address none."""
-    in_ascii, in_unicode = spellings(address)
-    bound = {"address": in_ascii, "in_unicode": in_unicode, "statuses": sorted(SOLD_STATUSES), "many": ORDERS_MAX}
-    async with db.begin() as connection:
-        await connection.execute(_SEND_AGAIN, bound)

@@ -1,6 +1,6 @@
 """Mail about a hold: with consent, once before its end and once after, until the fan opts out with one click."""
 
-from services.orders.mail.reminders import UNSUBSCRIBE, import_consents
+from features.mail.orders.reminders import UNSUBSCRIBE, import_consents
 from services.orders.model.order import customer_key
 from shared.security.tokens import b64, sign_order_token
 from tests.orders.mailbox import Mailbox, mail_dispatcher, mail_rows, make_mail_due, send_due

@@ -15,28 +15,32 @@ from math import ceil
 from typing import Any
 
 import aiosmtplib
+from prometheus_client import Counter
 from sqlalchemy import delete, func, select, tuple_, update
 
-from services.orders.mail.compose import Budget, MailComposer, Obsolete, PendingMail, TooEarly
-from services.orders.mail.smtp import MailServer
-from services.orders.mail_settings import InvalidMailbox, needs_smtputf8, parse_sender
-from services.orders.metrics import MAILS
-from services.orders.settings import Settings
+from features.mail.orders.compose import Budget, MailComposer, Obsolete, PendingMail, TooEarly
+from features.mail.orders.smtp import InvalidMailbox, MailServer, needs_smtputf8, parse_sender
 from services.orders.tables import mail as mail_table
 from services.orders.tables import mail_recipient
 from services.orders.tables import order as order_table
-from services.orders.tuning import Tuning
 from shared.concurrency.background import Quiet, retry_pause_s
 from shared.errors.problems import Problem
 from shared.postgres.engine import AsyncEngine, statement
 from shared.rules.addresses import inbox_of, normalize_email
 from shared.runtime.logging import get_logger
+from shared.runtime.metrics import with_series
 from shared.security.tokens import b64
 
 log = get_logger("onsale.orders.mail")
+MAILS = with_series(
+    Counter("orders_mails_total", "Mails sent, by outcome.", ["kind", "outcome"]),
+    kind=("confirmed", "refunded", "oversold", "late", "remind", "hold_over"),
+    outcome=("sent", "retried", "rejected", "abandoned", "suppressed", "obsolete"),
+)
 _LEASE, _TAKE = statement(__package__, "lease_mails"), statement(__package__, "take_mail")
 LEASE_S, SUBMIT_TIMEOUT_S, RUN_MAX_S = 120, 40, 60  # no mail is begun past RUN_MAX_S: the lease outlives the last one
-RETRY_MAX_S, ABANDON_AFTER_S = 4 * 3600, 86_400
+RETRY_FIRST_S, RETRY_MAX_S, ABANDON_AFTER_S = 30.0, 4 * 3600, 86_400  # the first pause of a mail; it doubles
+MAILS_PER_ADDRESS = 8  # mails without a payment to one address a day; half may be reminders and links again
 FORGET_AFTER_S, FORGET_ROWS, COUNTS_KEPT_DAYS = 30 * 86_400, 5_000, 2
 ERROR_MAX_CHARS = 300
 QUIET_S = 5.0  # how late a mail may be that waits for its time
@@ -56,17 +60,14 @@ class MailDispatcher:
 
     db: AsyncEngine
     composer: MailComposer
-    settings: Settings
-    tuning: Tuning
     server: MailServer
 
     async def run_once(self) -> Quiet | None:
         """Composes and sends the mails that are due now."""
         stop_at = time.monotonic() + RUN_MAX_S
         async with self.db.begin() as connection:
-            rows = await connection.execute(
-                _LEASE, {"many": ceil(self.settings.mails_per_s / self.settings.processes), "lease_s": LEASE_S}
-            )
+            many = ceil(self.composer.mail.mails_per_s / self.composer.settings.processes)
+            rows = await connection.execute(_LEASE, {"many": many, "lease_s": LEASE_S})
             leased = [PendingMail(**row) for row in rows.mappings()]
         ready = [(one, message) for one in leased if (message := await self._compose(one)) is not None]
         await self._send(ready, stop_at)
@@ -123,7 +124,7 @@ class MailDispatcher:
 
     async def _hand_over(self, client: aiosmtplib.SMTP, one: PendingMail, message: EmailMessage, *, utf8: bool) -> bool:
         """Whether the server accepted the mail. Raises when the session is lost: then it may have."""
-        sender = parse_sender(self.settings.mail_from).addr_spec
+        sender = parse_sender(self.composer.mail.mail_from).addr_spec
         try:
             async with asyncio.timeout(SUBMIT_TIMEOUT_S):
                 await client.sendmail(
@@ -146,8 +147,8 @@ class MailDispatcher:
 
     async def take(self, address: str, budget: Budget) -> Taken | None:
         """Counts a mail to this address; None if its inbox got as many as it may today."""
-        recipient = b64(self.settings.customer_keys.mac("recipient", inbox_of(normalize_email(address))))
-        mails_max = self.tuning.mails_per_address // (1 if budget == "own" else 2)
+        recipient = b64(self.composer.settings.customer_keys.mac("recipient", inbox_of(normalize_email(address))))
+        mails_max = MAILS_PER_ADDRESS // (1 if budget == "own" else 2)
         async with self.db.begin() as connection:
             day = await connection.scalar(_TAKE, {"recipient": recipient, "mails_max": mails_max})
         return (recipient, day) if day is not None else None
@@ -161,7 +162,7 @@ class MailDispatcher:
         if one.age_s > ABANDON_AFTER_S:
             await self._abandon(one, repr(failed), outcome="abandoned")
             return
-        pause_s = retry_pause_s(one.tries, first_s=self.tuning.mail_retry_first_s, max_s=RETRY_MAX_S)
+        pause_s = retry_pause_s(one.tries, first_s=RETRY_FIRST_S, max_s=RETRY_MAX_S)
         log.info("mail.retry_scheduled", mail_key=one.mail_key, error=type(failed).__name__, in_s=round(pause_s))
         error, due_at = repr(failed)[:ERROR_MAX_CHARS], func.now() + timedelta(seconds=pause_s)
         await self._update(one, tries=one.tries + 1, error=error, due_at=due_at)

@@ -3,6 +3,7 @@
 import asyncio
 import io
 
+import pytest
 from pypdf import PdfReader
 
 from shared.security.tokens import read_order_token
@@ -152,7 +153,7 @@ async def test_refunds_of_a_sale_and_of_late_money_are_mailed(mail_shop, mailbox
 async def test_tickets_are_attached_if_the_operator_wants_it_and_papers_are_printed(
     processes, mailbox, monkeypatch, off, pages
 ):
-    monkeypatch.setattr("services.orders.app.MAIL_INTERVAL_S", 0.05)
+    monkeypatch.setattr("features.mail.orders.MAIL_INTERVAL_S", 0.05)
     shop = await processes.open(smtp_url=mailbox.url, mail_tickets=True, features_off=frozenset(off))
     await confirmed(shop)
     await wait_until(lambda: mailbox.received)
@@ -163,3 +164,10 @@ async def test_tickets_are_attached_if_the_operator_wants_it_and_papers_are_prin
 async def test_without_a_mail_server_no_mail_is_written(shop):
     await confirmed(shop)
     assert await mail_rows(shop) == {}
+
+
+async def test_an_order_is_sold_without_the_feature(processes, mailbox):
+    shop = await processes.open(smtp_url=mailbox.url, features_off=frozenset({"mail"}), webhooks=True)
+    await confirmed(shop)
+    assert await mail_rows(shop) == {}
+    assert (await shop.http.post("/reminders", json={})).status_code == 404

@@ -8,13 +8,14 @@ from html import unescape
 import pytest
 from pydantic import ValidationError
 
-from services.orders.mail.compose import EmailContent, build_message, hold_email, order_email, single_line
-from services.orders.mail_settings import parse_sender, server_of
+from features.mail.orders.compose import EmailContent, build_message, hold_email, order_email, single_line
+from features.mail.orders.smtp import parse_sender, server_of
 from services.orders.settings import Settings
 from services.orders.tickets.show import ShowInfo
 from shared.rules.money import format_money
+from shared.web.parts import with_settings_of_parts
 from shared.words.words import words
-from tests.orders.delivery.test_lettering import NAMES, WORD_OF_68
+from tests.orders.names import NAMES, WORD_OF_68
 
 SENDER = parse_sender("Onsale <tickets@example.org>")
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -75,15 +76,16 @@ def test_an_international_domain_is_encoded():
 
 
 def test_an_invalid_mail_server_or_sender_is_refused_without_showing_its_password():
+    settings = with_settings_of_parts(Settings, "orders")
     assert server_of("smtps://u%40x:p%3A@host")["username"] == "u@x"
     assert (server_of("smtp://host")["port"], server_of("smtps://host")["port"]) == (587, 465)
     for wrong in ("http://u:secret@host", "smtp://", "smtp://u:secret@host:no", "smtp://u:secret@host/path"):
         with pytest.raises(ValidationError) as refused:
-            Settings(smtp_url=wrong)
+            settings(smtp_url=wrong)
         assert "secret" not in str(refused.value)
     for wrong in ("nobody", "A\r\nBcc: x@y <a@b>", ""):
         with pytest.raises(ValidationError):
-            Settings(mail_from=wrong)
+            settings(mail_from=wrong)
 
 
 @pytest.mark.parametrize(

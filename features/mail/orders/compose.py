@@ -16,15 +16,14 @@ from email.utils import format_datetime
 from html import escape
 from typing import Any, Literal, NamedTuple
 
-from services.orders.mail.reminders import LEAD_S, UNSUBSCRIBE, has_opted_out
-from services.orders.mail_settings import needs_smtputf8, parse_mailbox, parse_sender
+from features.mail.orders.reminders import LEAD_S, UNSUBSCRIBE, has_opted_out
+from features.mail.orders.smtp import MailSettings, needs_smtputf8, parse_mailbox, parse_sender
 from services.orders.model.order import SOLD_STATUSES, customer_key
 from services.orders.settings import Settings
 from services.orders.steps.run import InventoryBatcher
 from services.orders.store.store import OrderStore
-from services.orders.tickets import show as tickets_show
 from services.orders.tickets.bill import NO_BILL, Bill, WrittenRow, order_bill
-from services.orders.tickets.show import ShowInfo
+from services.orders.tickets.show import ShowInfo, read_show
 from services.orders.tickets.tickets import PaperPorts
 from shared.runtime.clock import now_ms, to_datetime
 from shared.security.tokens import sign_order_token
@@ -191,14 +190,15 @@ class MailComposer:
     stock: InventoryBatcher
     papers: PaperPorts
     settings: Settings
+    mail: MailSettings
 
     async def compose(self, pending: PendingMail) -> EmailMessage:
         """Raises `TooEarly`, `Obsolete`, `InvalidMailbox`, and the problems of inventory and of papers."""
-        show = await tickets_show.read_show(self.store.db, pending.event_id)
+        show = await read_show(self.store.db, pending.event_id)
         if show.rehearsal:
             raise Obsolete("the event is a rehearsal: its fans are made up")
         content = await (self._order_email(pending, show) if pending.reference else self._hold_email(pending, show))
-        sender = parse_sender(self.settings.mail_from)
+        sender = parse_sender(self.mail.mail_from)
         key = hashlib.sha256(pending.mail_key.encode()).hexdigest()[:40]
         return build_message(
             content, sender=sender, to=pending.address, message_id=f"<{key}@{sender.domain or 'localhost'}>",
@@ -210,7 +210,7 @@ class MailComposer:
         kind = pending.kind
         if order is None or (kind == "confirmed" and order.status not in SOLD_STATUSES):
             raise Obsolete("the order has changed")
-        is_printed = kind == "confirmed" and self.settings.mail_tickets and not self.settings.ticket_window_s
+        is_printed = kind == "confirmed" and self.mail.mail_tickets and not self.settings.ticket_window_s
         paper = await self.papers.tickets(order, show) if is_printed and self.papers.tickets else None
         token = sign_order_token(self.settings.order_token_keys, order.reference)
         return order_email(

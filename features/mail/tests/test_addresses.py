@@ -6,8 +6,9 @@ import uuid
 
 import pytest
 
+from features.mail.orders.reminders import Outgoing
+from features.mail.orders.smtp import MailServer, parse_mailbox, server_of
 from services.gateway.settings import Settings as GatewaySettings
-from services.orders.mail_settings import parse_mailbox, server_of
 from services.orders.model.order import customer_key
 from services.orders.settings import Settings as OrdersSettings
 from shared.contracts.inventory import PaymentSteps
@@ -18,6 +19,12 @@ from tests.orders.mailbox import Mailbox, mail_dispatcher, mail_rows, send_due
 from tests.orders.shop import Shop, pass_header
 from tests.support.running.suite import problem
 from tests.support.wait import wait_until
+
+
+def server_of_shop(shop: Shop) -> MailServer:
+    server: MailServer | None = shop.app.state.parts[Outgoing].server
+    assert server is not None
+    return server
 
 
 async def body(shop: Shop, email: str, **customer) -> dict:
@@ -92,9 +99,7 @@ async def test_an_address_that_the_server_cannot_write_to_is_refused_before_paym
 
 async def test_a_server_with_smtputf8_takes_it(mail_shop: Shop, mailbox: Mailbox):
     mailbox.smtputf8 = True
-    server = mail_shop.state.mail_server
-    assert server is not None
-    await server.refresh()
+    await server_of_shop(mail_shop).refresh()
     await ordered(mail_shop, "müller@straße.example")
     await mail_dispatcher(mail_shop).run_once()
     assert mailbox.envelopes[0][1] == ["müller@xn--strae-oqa.example"]
@@ -129,9 +134,7 @@ async def _sent_again(shop: Shop, reference: str) -> bool:
 
 async def test_a_server_that_lost_smtputf8_gives_the_mail_up_and_says_so(mail_shop: Shop, mailbox: Mailbox):
     mailbox.smtputf8 = True
-    server = mail_shop.state.mail_server
-    assert server is not None
-    await server.refresh()
+    await server_of_shop(mail_shop).refresh()
     reference = await ordered(mail_shop, "müller@example.org")
     mailbox.smtputf8 = False
     await send_due(mail_shop)

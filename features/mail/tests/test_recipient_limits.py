@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from sqlalchemy import select
 
+from features.mail.tests.test_reminders import consented
 from services.orders.tables import mail_recipient
 from shared.security.tokens import sign_order_token
-from tests.orders.delivery.test_reminders import consented
 from tests.orders.mailbox import DROP, Mailbox, mail_dispatcher, mail_rows, send_due
 from tests.orders.shop import Shop
 

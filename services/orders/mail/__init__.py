@@ -1,1 +1,0 @@
-"""E-mail about orders and holds: content, dispatch, reminders, opt-outs."""
