@@ -13,7 +13,6 @@ from shared.alarms import ALARMS
 from shared.features import package_of, services
 from shared.routes import SERVICES
 from shared.runtime.metrics import LABEL_VALUES
-from shared.web.parts import parts_of
 
 PREFIXES = ("onsale", *SERVICES)
 
@@ -31,6 +30,8 @@ class MetricEntry:
 
 def catalogue() -> list[MetricEntry]:
     """Every metric of the installed services and features, by name."""
+    from shared.web.parts import parts_of  # with the framework, which other commands do not need
+
     for service in services():
         importlib.import_module(f"{package_of(service)}.app")
         parts_of(service)
