@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from services.inventory.api.catalogue import seat_page
-from services.inventory.catalogue.layout import Section
+from services.inventory.layout.layout import Section
 from shared.contracts.catalogue import SeatPage
 from shared.contracts.event_parts.hall_map import hall_geometry
 from shared.contracts.event_parts.seat_labels import stored_labels

@@ -11,7 +11,7 @@ from bench.stock.reservations import EVENT
 from bench.stock.shop import TICKETS, SaleResult, Venue
 from services.inventory.api.reservations import ReserveBody, build_request
 from services.inventory.catalogue.apply_event_file import apply_event_file
-from services.inventory.catalogue.layout import EventCache
+from services.inventory.layout.layout import EventCache
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.rebuild import RedisStockMonitor
 from services.inventory.reservations.expiry_worker import ExpiryWorker

@@ -25,7 +25,7 @@ from services.inventory.reconcile.invariants import check_invariants
 from services.inventory.redis_stock import rebuild
 from services.inventory.settings import Settings
 from services.inventory.state import State
-from services.inventory.stock.snapshot import read_stock
+from services.inventory.store.snapshot import read_stock
 from shared.contracts.event_file import EventFile, SeatedSection
 from shared.postgres.engine import raw_statement
 from shared.postgres.migrations import upgrade

@@ -198,35 +198,35 @@ REDIS = (
 DATABASE = (
     Guard(
         "PostgreSQL writes no hold of a seat that is taken, whatever Redis granted",
-        f"{SQL}/insert_holds.sql", "AND s.status = 'available'", "",
+        "services/inventory/store/sql/insert_holds.sql", "AND s.status = 'available'", "",
         "test_one_refused_member_does_not_fail_the_others",
     ),
     Guard(
         "PostgreSQL writes no hold beyond the places left, whatever Redis granted",
-        f"{SQL}/insert_holds.sql", " AND s.seats_remaining >= wanted.quantity",
+        "services/inventory/store/sql/insert_holds.sql", " AND s.seats_remaining >= wanted.quantity",
         "",
         "test_one_refused_member_does_not_fail_the_others",
     ),
     Guard(
         "A hold is written once, however many processes try",
-        f"{SQL}/insert_holds.sql", "    ON CONFLICT DO NOTHING\n    RETURNING reservation_id",
+        "services/inventory/store/sql/insert_holds.sql", "    ON CONFLICT DO NOTHING\n    RETURNING reservation_id",
         "    ON CONFLICT (event_id, reservation_id) DO UPDATE SET version = 1\n    RETURNING reservation_id",
         "test_concurrent_writes_of_one_id_succeed_once",
     ),
     Guard(
         "A hold that Redis granted before its rebuild is not written",
-        "services/inventory/reservations/repository.py", 'if row["redis_epoch"] != epoch:', "if False:",
+        "services/inventory/store/reservations.py", 'if row["redis_epoch"] != epoch:', "if False:",
         "test_a_batch_of_the_epoch_before_a_rebuild_is_refused",
     ),
     Guard(
         "A hold whose seats PostgreSQL did not give is refused",
-        "services/inventory/reservations/repository.py",
+        "services/inventory/store/reservations.py",
         'if (row["sections"], row["seats"]) != (len(sections), len(seats)):', "if False:",
         "test_one_refused_member_does_not_fail_the_others",
     ),
     Guard(
         "One bad hold of a batch costs the others nothing",
-        "services/inventory/reservations/repository.py",
+        "services/inventory/store/reservations.py",
         '"RELEASE SAVEPOINT member" if outcome == "written" else "ROLLBACK TO SAVEPOINT member"',
         '"RELEASE SAVEPOINT member"',
         "test_one_refused_member_does_not_fail_the_others",
@@ -284,7 +284,7 @@ DATABASE = (
     ),
     Guard(
         "A repair overwrites no section that changed since it was counted",
-        "services/inventory/reconcile/sql/repair_sections.sql", " AND s.version = counted.seen_version", "",
+        "services/inventory/store/sql/repair_sections.sql", " AND s.version = counted.seen_version", "",
         "test_a_row_that_changed_since_it_was_counted_is_not_overwritten",
     ),
     Guard(
@@ -315,7 +315,7 @@ DATABASE = (
     ),
     Guard(
         "A hold is sold or released, not both",
-        f"{SQL}/lock_reservations.sql", "    FOR UPDATE OF r\n", "",
+        "services/inventory/store/sql/lock_reservations.sql", "    FOR UPDATE OF r\n", "",
         "test_one_of_a_concurrent_sale_and_release_succeeds",
     ),
     Guard(
@@ -408,27 +408,27 @@ SERVICE = (
     ),
     Guard(
         "Nobody reads, extends or releases somebody else's reservation",
-        "services/inventory/api/auth.py", "if owner.holder != holder:", "if False:",
+        "services/inventory/auth.py", "if owner.holder != holder:", "if False:",
         "test_a_reservation_of_another_fan_is_not_found",
     ),
     Guard(
         "An expired pass opens a live hold only",
-        "services/inventory/api/auth.py", "if now_s > max(owner.expires_at_s, until_ms / 1000):", "if False:",
+        "services/inventory/auth.py", "if now_s > max(owner.expires_at_s, until_ms / 1000):", "if False:",
         "test_an_expired_pass_still_opens_its_live_reservation",
     ),
     Guard(
         "A credential opens its own event only",
-        "services/inventory/api/auth.py", "if credential.event_id != event_id:", "if False:",
+        "services/inventory/auth.py", "if credential.event_id != event_id:", "if False:",
         "test_each_wrong_credential_has_its_problem",
     ),
     Guard(
         "A pass of before a reset reads no seats",
-        "services/inventory/api/auth.py", "if admission.epoch < layout.min_pass_epoch:", "if False:",
+        "services/inventory/auth.py", "if admission.epoch < layout.min_pass_epoch:", "if False:",
         "test_passes_below_the_minimum_epoch_hold_nothing",
     ),
     Guard(
         "A waiting fan asks the queue once a second, however often the page asks",
-        "services/inventory/api/auth.py", "claimed = self._cache.get(key)", "claimed = None",
+        "services/inventory/auth.py", "claimed = self._cache.get(key)", "claimed = None",
         "test_a_waiting_fan_is_refused_with_one_queue_request_a_second",
     ),
     Guard(

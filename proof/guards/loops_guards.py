@@ -87,7 +87,7 @@ OTHER_LOOPS = (
     ),
     Guard(
         "A hold reaches the event log at once",
-        f"{INVENTORY}/reservations/repository.py", '        wake("inventory")\n        return ["written"]', '        return ["written"]',
+        f"{INVENTORY}/store/reservations.py", '        wake("inventory")\n        return ["written"]', '        return ["written"]',
         "test_a_hold_and_its_end_wake_the_relay_of_their_process",
     ),
     Guard(

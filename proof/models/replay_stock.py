@@ -19,14 +19,14 @@ from services.inventory.redis_stock.push import push_stock
 from services.inventory.redis_stock.rebuild import raise_epoch, rebuild
 from services.inventory.reservations import payment
 from services.inventory.reservations.expiry import expire_overdue, resolve_due
-from services.inventory.reservations.repository import (
+from services.inventory.reservations.reserve import ReservationRequest, _hold_arguments, _hold_insert
+from services.inventory.store.change import DirtySet
+from services.inventory.store.reservations import (
     BEGIN_FENCED,
     WriteConflict,
     insert_holds,
     read_reservations,
 )
-from services.inventory.reservations.reserve import ReservationRequest, _hold_arguments, _hold_insert
-from services.inventory.stock.change import DirtySet
 from services.inventory.tables import metadata
 from shared.contracts.inventory import PaymentStep
 from shared.postgres.engine import fenced

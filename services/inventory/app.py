@@ -13,14 +13,14 @@ from services.inventory import internal
 from services.inventory.admin import events, reconcile, stock
 from services.inventory.api import catalogue as api_catalogue
 from services.inventory.api import reservations
-from services.inventory.api.auth import HolderAuthenticator, PassClaimer
 from services.inventory.api.forms import FORMS
+from services.inventory.auth import HolderAuthenticator, PassClaimer
 from services.inventory.checks import own_checks
 from services.inventory.gauges import REFRESH_S, LiveHoldGauges
-from services.inventory.reconcile.drift import delete_old_drift
 from services.inventory.settings import Settings
 from services.inventory.state import State
 from services.inventory.stock.allotments import AllotmentOpener
+from services.inventory.store.drift import delete_old_drift
 from services.inventory.tuning import DEFAULTS, Tuning
 from shared import rpc
 from shared.checks.endpoint import Databases

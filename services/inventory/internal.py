@@ -3,8 +3,8 @@
 from services.inventory.api.catalogue import event_details, event_list, seat_page, section_list
 from services.inventory.redis_stock.seat_map import seat_statuses
 from services.inventory.reservations.payment import BEGIN, CONFIRM, END, EXTEND, REACQUIRE, RELEASE, Transition
-from services.inventory.reservations.repository import pending_consents
 from services.inventory.state import State
+from services.inventory.store.reservations import pending_consents
 from shared.contracts.catalogue import (
     EventPageFacts,
     ListedEvents,

@@ -6,10 +6,10 @@ from typing import Annotated
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.api.auth import HolderAuthenticator
+from services.inventory.auth import HolderAuthenticator
 from services.inventory.catalogue.apply_event_file import EventFiles
-from services.inventory.catalogue.layout import EventCache
-from services.inventory.catalogue.pictures import Pictures
+from services.inventory.layout.layout import EventCache
+from services.inventory.layout.pictures import Pictures
 from services.inventory.reconcile.oversell_refunds import OversellRefunds
 from services.inventory.reconcile.reconciler import Reconciler
 from services.inventory.redis_stock.availability import AvailabilityPublisher

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from features.forward_auth.gateway.request import OriginalRequest
 from services.gateway.protection.identity import TokenReader
 from services.gateway.settings import Settings as GatewaySettings
-from services.inventory.api.auth import HolderAuthenticator
+from services.inventory.auth import HolderAuthenticator
 from services.notifier import api as notifier
 from services.orders.auth import CustomerAuthenticator
 from shared.errors.problems import BadCredential, NoCredential, Problem

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from sqlalchemy import text
 
 from services.inventory import app as inventory_app
-from services.inventory.catalogue.layout import GaLine, Layout, SeatLine, Selection
+from services.inventory.layout.layout import GaLine, Layout, SeatLine, Selection
 from services.inventory.reservations.expiry import expire_overdue
 from services.inventory.reservations.payment import BEGIN, CONFIRM, RELEASE, Transition
 from services.inventory.reservations.reserve import ReservationRequest, Reserved

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from services.inventory.api.reservations import ReserveBody, build_request
 from services.inventory.reconcile.redis_diff import differences, read_redis_stock
-from services.inventory.stock.snapshot import read_stock
+from services.inventory.store.snapshot import read_stock
 from services.inventory.tables import metadata
 from shared.contracts.inventory import Binding
 from shared.runtime.clock import now_ms

@@ -15,8 +15,8 @@ from services.inventory import app as inventory_app
 from services.inventory.redis_keys import Keys
 from services.inventory.reservations import payment
 from services.inventory.reservations.partial_release import keep_only
-from services.inventory.reservations.repository import ReservationRow
 from services.inventory.reservations.reserve import Reserved
+from services.inventory.store.reservations import ReservationRow
 from shared.contracts.admin.inventory import ReconcilePass
 from shared.contracts.inventory import PaymentStep
 from shared.errors.problems import Problem

@@ -12,9 +12,6 @@ from shared.routes import SERVICES
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = (*map(package_of, SERVICES), "shared", "onsale", "features")
-EXCEPTIONS = {  # circles that remain, each with what ends it
-    "services.inventory": "one script by which Redis follows",
-}
 Graph = Mapping[str, set[str]]
 
 
@@ -95,11 +92,7 @@ def circles(graph: Graph) -> set[str]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_folders_form_a_circle(package: str) -> None:
-    found = circles(folders(package))
-    if package in EXCEPTIONS:
-        assert found, "it is mended: remove the exception"
-    else:
-        assert not found
+    assert not circles(folders(package))
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import Row
 
 from features.reports.reading import csv_download, pages
-from services.inventory.catalogue.layout import Layout
+from services.inventory.layout.layout import Layout
 from services.inventory.state import StateDep
 from shared.postgres.engine import AsyncEngine, statement
 from shared.security.auth import AnOperator

@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import APIRouter
 from sqlalchemy import RowMapping, text
 
-from services.inventory.catalogue.layout import Layout
+from services.inventory.layout.layout import Layout
 from services.inventory.state import StateDep
 from shared.contracts.admin.inventory import HoldTimesReport
 from shared.errors.problems import Unavailable

@@ -12,8 +12,8 @@ import orjson
 from pydantic import BaseModel, Field
 from starlette.datastructures import URL
 
-from services.inventory.api.auth import require_current_epoch
-from services.inventory.catalogue.layout import Layout, Section
+from services.inventory.auth import require_current_epoch
+from services.inventory.layout.layout import Layout, Section
 from services.inventory.redis_stock.seat_map import require_not_revoked, seat_statuses
 from services.inventory.state import State
 from shared.contracts.catalogue import (

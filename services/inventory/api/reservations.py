@@ -13,11 +13,11 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.types import Scope
 
-from services.inventory.api.auth import require_current_epoch, require_owner
-from services.inventory.catalogue.layout import Layout, Selection, content_hash
-from services.inventory.reservations.repository import ReservationRow
+from services.inventory.auth import require_current_epoch, require_owner
+from services.inventory.layout.layout import Layout, Selection, content_hash
 from services.inventory.reservations.reserve import ReservationRequest, Reserved, ReserveResult
 from services.inventory.state import State
+from services.inventory.store.reservations import ReservationRow
 from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.contracts.fields import EVENT_ID_PATTERN, Body, Email, SeatId, SectionId
 from shared.contracts.frames import ReservationState

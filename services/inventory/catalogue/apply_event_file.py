@@ -13,16 +13,16 @@ from sqlalchemy import RowMapping, delete, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
-from services.inventory.catalogue.layout import SeatPosition
-from services.inventory.catalogue.pictures import keep_only
+from services.inventory.layout.layout import SeatPosition
+from services.inventory.layout.pictures import keep_only
 from services.inventory.problems import StockConflict
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.push import push_stock
 from services.inventory.redis_stock.rebuild import EXCLUSIVE_LOCK, RedisStockMonitor
 from services.inventory.stock.allotments import upsert
 from services.inventory.stock.blocking import conflict
-from services.inventory.stock.change import DirtySet, StockChange
-from services.inventory.stock.snapshot import count_sections
+from services.inventory.store.change import DirtySet, StockChange
+from services.inventory.store.snapshot import count_sections
 from shared.concurrency.background import wake
 from shared.contracts.admin.inventory import EventApplied
 from shared.contracts.event_file import SEATS_PER_EVENT_MAX, EventFile, GaSection, SeatedSection

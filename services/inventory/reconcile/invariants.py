@@ -7,11 +7,11 @@ import asyncio
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.catalogue.layout import Layout
+from services.inventory.layout.layout import Layout
 from services.inventory.reconcile.redis_diff import RedisStockState, compare_stock
 from services.inventory.redis_stock.client import RedisStock
-from services.inventory.reservations.repository import LiveHold
-from services.inventory.stock.snapshot import MARKS, StockSnapshot
+from services.inventory.store.reservations import LiveHold
+from services.inventory.store.snapshot import MARKS, StockSnapshot
 from shared.contracts.admin.inventory import StockInvariant, StockInvariants
 from shared.postgres.engine import statement
 

@@ -12,10 +12,10 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
-from services.inventory.catalogue.layout import Layout
+from services.inventory.layout.layout import Layout
 from services.inventory.metrics import OVERSELL_WAITING, OVERSOLD
-from services.inventory.reconcile import drift
-from services.inventory.reconcile.drift import Drift, Kind
+from services.inventory.store import drift
+from services.inventory.store.drift import Drift, Kind
 from shared.audit_log import Actor, of_event
 from shared.concurrency.background import wake
 from shared.contracts.admin.inventory import (

@@ -16,16 +16,16 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory import tables
-from services.inventory.catalogue.layout import EventCache, Layout, SeatPosition, StockSelection
+from services.inventory.layout.layout import EventCache, Layout, SeatPosition, StockSelection
 from services.inventory.metrics import DRIFT, DRIFT_CORRECTED, DRIFT_STANDING, RECONCILE_SECONDS
 from services.inventory.reconcile import oversell
-from services.inventory.reconcile.db_repair import REPAIRED, inconsistencies, repair
-from services.inventory.reconcile.drift import Drift, SeatRow, record_drift
 from services.inventory.reconcile.redis_diff import MISSING, THERE, compare_stock
 from services.inventory.redis_stock.client import Change, RedisStock, restored
 from services.inventory.redis_stock.push import SEATS_PER_SCRIPT
 from services.inventory.reservations.expiry import resolve_due
-from services.inventory.stock.snapshot import StockSnapshot
+from services.inventory.store.drift import Drift, SeatRow, record_drift
+from services.inventory.store.repair import REPAIRED, inconsistencies, repair
+from services.inventory.store.snapshot import StockSnapshot
 from shared.audit_log import Actor, of_event
 from shared.concurrency.background import QUIET_S, Quiet, wake
 from shared.concurrency.coalescing import chunks

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import orjson
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.catalogue.layout import Layout, SeatPosition, StockSelection
-from services.inventory.reconcile.drift import Drift, SeatRow
+from services.inventory.layout.layout import Layout, SeatPosition, StockSelection
 from services.inventory.redis_keys import EPOCH, Keys
-from services.inventory.stock.holders import EACH_HOLDER, IN_GROUPS, Holders, group_of
-from services.inventory.stock.snapshot import MARKS, SectionStock, StockSnapshot, read_stock
+from services.inventory.store.drift import Drift, SeatRow
+from services.inventory.store.holders import EACH_HOLDER, IN_GROUPS, Holders, group_of
+from services.inventory.store.snapshot import MARKS, SectionStock, StockSnapshot, read_stock
 from shared.redis.client import Redis
 
 MISSING, THERE = "missing", "there"

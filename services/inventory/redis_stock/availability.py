@@ -15,11 +15,11 @@ from cachetools import TTLCache
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.catalogue.layout import EventCache, Layout
+from services.inventory.layout.layout import EventCache, Layout
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.client import EVENTS_PER_ROUND_TRIP, RedisStock
 from services.inventory.redis_stock.seat_states import SeatStates
-from services.inventory.stock.snapshot import count_sections
+from services.inventory.store.snapshot import count_sections
 from shared.concurrency.background import QUIET_S, Quiet
 from shared.concurrency.coalescing import chunks
 from shared.contracts.frames import FRAME_REPEAT_S, SectionCounts, StockFrame, seats_watched_key, stock_channel

@@ -17,7 +17,7 @@ from redis.exceptions import ResponseError
 
 from services.inventory.metrics import DRIFT
 from services.inventory.redis_keys import Keys
-from services.inventory.reservations.repository import LiveHold, ReservationRow
+from services.inventory.store.reservations import LiveHold, ReservationRow
 from shared.concurrency.coalescing import chunks
 from shared.redis.client import REDIS_AWAY, Argument, Redis, Script, reply_status
 from shared.runtime.clock import Clocks

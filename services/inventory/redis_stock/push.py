@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.catalogue.layout import SeatPosition, StockSelection
+from services.inventory.layout.layout import SeatPosition, StockSelection
 from services.inventory.metrics import DRIFT
 from services.inventory.redis_stock.client import Change, RedisStock
-from services.inventory.reservations.repository import read_seat_statuses
-from services.inventory.stock.change import DirtySet
-from services.inventory.stock.snapshot import MARKS
+from services.inventory.store.change import DirtySet
+from services.inventory.store.reservations import read_seat_statuses
+from services.inventory.store.snapshot import MARKS
 from shared.concurrency.coalescing import chunks
 from shared.postgres.engine import snapshot
 

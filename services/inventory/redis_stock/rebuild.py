@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.catalogue.layout import EventCache, Layout
+from services.inventory.layout.layout import EventCache, Layout
 from services.inventory.metrics import REBUILD_SECONDS, REBUILDS, REDIS_STOCK_READY
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.client import (
@@ -26,7 +26,7 @@ from services.inventory.redis_stock.client import (
     follow_calls,
     restored,
 )
-from services.inventory.stock.snapshot import StockSnapshot, read_stock, section_change
+from services.inventory.store.snapshot import StockSnapshot, read_stock, section_change
 from shared.concurrency.background import Quiet, wake
 from shared.concurrency.coalescing import chunks
 from shared.concurrency.tasks import stop

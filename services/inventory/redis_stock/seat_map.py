@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.client import RedisStock
-from services.inventory.stock.snapshot import MARKS
+from services.inventory.store.snapshot import MARKS
 from shared.errors.problems import BadCredential
 from shared.redis.client import REDIS_AWAY
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from cachetools import TTLCache
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.catalogue.layout import Layout
+from services.inventory.layout.layout import Layout
 from services.inventory.problems import NoMap
 from services.inventory.redis_stock.client import RedisStock
-from services.inventory.stock.snapshot import read_maps
+from services.inventory.store.snapshot import read_maps
 from shared.contracts.frames import SeatsFrame, seats_channel, seats_watched_key
 from shared.errors.problems import Unavailable
 from shared.messaging.snapshots import SnapshotPublisher

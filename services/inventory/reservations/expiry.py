@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.metrics import HOLD_ENDED_LATE, HOLDS_ENDED
 from services.inventory.redis_stock.client import RedisStock, as_in_db, ended
-from services.inventory.reservations.repository import ReservationRow, event_body, read_reservations
+from services.inventory.store.reservations import ReservationRow, event_body, read_reservations
 from shared.concurrency.background import wake
 from shared.contracts.frames import ReservationState
 from shared.postgres.engine import statement

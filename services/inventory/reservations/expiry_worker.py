@@ -6,7 +6,7 @@ is `dead` or `absent`.
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.catalogue.layout import EventCache
+from services.inventory.layout.layout import EventCache
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import expire_overdue, resolve_due
 from services.inventory.reservations.payment import RELEASE, Payments

@@ -17,7 +17,7 @@ from services.inventory.problems import AlreadyBought
 from services.inventory.redis_stock.client import RedisStock, as_in_db
 from services.inventory.reservations.expiry import cancel_holds
 from services.inventory.reservations.partial_release import keep_only
-from services.inventory.reservations.repository import ReservationRow, keys_of, read_reservations
+from services.inventory.store.reservations import ReservationRow, keys_of, read_reservations
 from shared.audit_log import Actor, of_event
 from shared.contracts.inventory import Reservation
 from shared.errors.problems import AlreadyExtended, HoldExpired, PaymentInProgress, UnknownReservation

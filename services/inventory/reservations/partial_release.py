@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.catalogue.layout import Selection
+from services.inventory.layout.layout import Selection
 from services.inventory.problems import AlreadyBought, NotHeld
 from services.inventory.redis_stock.client import RedisStock, as_in_db
-from services.inventory.reservations.repository import (
+from services.inventory.store.reservations import (
     REMOVE_PLACES,
     ReservationEvent,
     ReservationRow,

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from services.inventory.catalogue.layout import EventCache
+from services.inventory.layout.layout import EventCache
 from services.inventory.redis_stock.client import RedisStock, as_in_db
 from services.inventory.reservations.expiry import ReleaseReason, release_stock
-from services.inventory.reservations.repository import (
+from services.inventory.store.reservations import (
     COMMITTED,
     Key,
     ReservationEvent,

@@ -18,7 +18,7 @@ from typing import Any
 from cachetools import TTLCache
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.catalogue.layout import Layout, SeatPosition, Selection, StockSelection
+from services.inventory.layout.layout import Layout, SeatPosition, Selection, StockSelection
 from services.inventory.metrics import DRIFT, HOLD_OUTCOMES
 from services.inventory.problems import NoAdjacentSeats, SeatsTaken
 from services.inventory.redis_stock.client import (
@@ -33,13 +33,13 @@ from services.inventory.redis_stock.client import (
 )
 from services.inventory.redis_stock.push import push_stock
 from services.inventory.reservations.expiry import resolve_due
-from services.inventory.reservations.repository import (
+from services.inventory.store.change import DirtySet
+from services.inventory.store.reservations import (
     HoldInsert,
     ReservationRow,
     read_reservations,
     write_holds,
 )
-from services.inventory.stock.change import DirtySet
 from shared.concurrency.coalescing import GroupCommit
 from shared.errors.problems import (
     BadCredential,

@@ -16,12 +16,12 @@ from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from services.inventory.catalogue.layout import SeatPosition, Selection, StockSelection
+from services.inventory.layout.layout import SeatPosition, Selection, StockSelection
 from services.inventory.metrics import RESERVATIONS_RETURNED, RETURN_REASONS
-from services.inventory.reconcile.db_repair import repair_seats, repair_sections
 from services.inventory.redis_stock.client import RedisStock, as_in_db
 from services.inventory.reservations.payment import RETURN
-from services.inventory.reservations.repository import (
+from services.inventory.store.repair import repair_seats, repair_sections
+from services.inventory.store.reservations import (
     REMOVE_PLACES,
     ReservationEvent,
     ReservationRow,
@@ -31,7 +31,7 @@ from services.inventory.reservations.repository import (
     redis_epoch,
     step_done,
 )
-from services.inventory.stock.snapshot import MARKS
+from services.inventory.store.snapshot import MARKS
 from services.inventory.tables import ticket_return
 from shared.contracts.inventory import PaymentStep, ReturnTickets, StepDone
 from shared.postgres.engine import statement

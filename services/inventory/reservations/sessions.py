@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.catalogue.layout import EventCache
+from services.inventory.layout.layout import EventCache
 from services.inventory.redis_stock.client import RedisStock, Revocation
 from services.inventory.reservations.expiry import cancel_holds
 from shared.contracts.inventory import EndSessions, MinPassEpoch, SessionEnd, SessionRef

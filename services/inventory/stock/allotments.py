@@ -11,12 +11,12 @@ from sqlalchemy import RowMapping, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
-from services.inventory.catalogue.layout import EventCache, StockSelection
+from services.inventory.layout.layout import EventCache, StockSelection
 from services.inventory.problems import StockConflict, UnknownAllotment
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.push import push_stock
 from services.inventory.stock.blocking import block, unblock
-from services.inventory.stock.change import DirtySet, StockChange, section_ids, stock_change
+from services.inventory.store.change import DirtySet, StockChange, section_ids, stock_change
 from shared.concurrency.background import QUIET_S, Quiet
 from shared.contracts.event_parts.allotments import AllotmentBody, Places
 from shared.errors.problems import Problem

@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import Row, TextClause, text
 
-from services.inventory.catalogue.layout import SeatPosition, StockSelection, seat_columns
+from services.inventory.layout.layout import SeatPosition, StockSelection, seat_columns
 from services.inventory.problems import StockConflict
-from services.inventory.stock.change import StockChange
+from services.inventory.store.change import StockChange
 from shared.contracts.event_parts.allotments import Places
 from shared.postgres.engine import statement
 

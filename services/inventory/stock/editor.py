@@ -5,10 +5,10 @@ from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.catalogue.layout import EventCache
+from services.inventory.layout.layout import EventCache
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.push import push_stock
-from services.inventory.stock.change import StockChange, stock_change
+from services.inventory.store.change import StockChange, stock_change
 from shared.contracts.admin.inventory import ChangeReason, StockChanged
 from shared.runtime.logging import get_logger
 

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
 from services.inventory.stock.allotments import allotments
-from services.inventory.stock.snapshot import count_sections
+from services.inventory.store.snapshot import count_sections
 from shared.contracts.admin.inventory import StockCounts, StockReport
 from shared.errors.problems import UnknownEvent
 from shared.postgres.engine import snapshot, statement

@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 from starlette.types import ASGIApp
 
-from services.inventory.api import auth
+from services.inventory import auth
 from services.inventory.settings import Settings
 from shared import rpc
 from shared.contracts.inventory import InventoryClient

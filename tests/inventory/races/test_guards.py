@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from services.inventory.reservations import repository
 from services.inventory.reservations.reserve import ReservationBatcher
+from services.inventory.store import reservations
 from tests.inventory.actions import replace_in_script, replace_in_sql, sql
 from tests.inventory.conftest import EVENT, Inventory
 
@@ -20,7 +20,7 @@ def remove_redis_checks(inventory: Inventory) -> None:
 async def remove_database_checks(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The database writes every hold that Redis has granted."""
     for check in ("AND s.seats_remaining >= wanted.quantity", "AND s.status = 'available'"):
-        replace_in_sql(monkeypatch, repository, "INSERT_HOLDS", check)
+        replace_in_sql(monkeypatch, reservations, "INSERT_HOLDS", check)
     await sql(inventory, "ALTER TABLE inventory.section DROP CONSTRAINT ck_section_never_oversold")
 
 

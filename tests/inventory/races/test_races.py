@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from services.inventory.reservations import repository
 from services.inventory.reservations.expiry import cancel_holds
-from services.inventory.reservations.repository import Key, ReservationRow, read_reservations
+from services.inventory.store import reservations
+from services.inventory.store.reservations import Key, ReservationRow, read_reservations
 from tests.inventory.actions import sql
 from tests.inventory.conftest import EVENT, Inventory
 from tests.support.running.suite import problem
@@ -37,7 +37,7 @@ async def test_one_of_a_concurrent_sale_and_release_succeeds(
     """The guard is the lock of the reservation. Without it both are decided on the same state: sold and released."""
     reservation_id = await inventory.hold()
     await inventory.step("begin-payment", reservation_id, "order-1")
-    monkeypatch.setattr(repository, "read_reservations", ReadBarrier().read)
+    monkeypatch.setattr(reservations, "read_reservations", ReadBarrier().read)
     steps = (inventory.outcome(verb, reservation_id, "order-1") for verb in ("confirm", "release"))
     outcomes = sorted(await asyncio.gather(*steps))
     assert outcomes == ["done", "ended"]

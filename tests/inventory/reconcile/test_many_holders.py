@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from services.inventory.reconcile import redis_diff
-from services.inventory.reconcile.drift import Drift
 from services.inventory.reconcile.redis_diff import StockComparison, compare_stock
 from services.inventory.redis_keys import Keys
+from services.inventory.store.drift import Drift
 from tests.inventory.actions import put_large_event, rebuild, reconcile, sql, usage
 from tests.inventory.conftest import EVENT, Inventory
 

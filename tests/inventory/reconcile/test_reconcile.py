@@ -10,14 +10,15 @@ from unittest.mock import AsyncMock
 import pytest
 from sqlalchemy import text
 
-from services.inventory.reconcile import db_repair, reconciler
-from services.inventory.reconcile.drift import Drift, SeatRow
+from services.inventory.reconcile import reconciler
 from services.inventory.reconcile.reconciler import Reconciler
 from services.inventory.reconcile.redis_diff import StockComparison, compare_stock, differences, read_redis_stock
 from services.inventory.redis_keys import Keys
 from services.inventory.reservations.partial_release import keep_only
-from services.inventory.stock.holders import EACH_HOLDER
-from services.inventory.stock.snapshot import read_stock
+from services.inventory.store import repair
+from services.inventory.store.drift import Drift, SeatRow
+from services.inventory.store.holders import EACH_HOLDER
+from services.inventory.store.snapshot import read_stock
 from shared.contracts.admin.inventory import ReconcilePass
 from shared.redis.client import REDIS_AWAY
 from tests.inventory.actions import buy, put_large_event, reconcile, second_reconciler, sell, sql
@@ -154,7 +155,7 @@ async def test_concurrent_reconcilers_correct_everything_once(inventory: Invento
 
 
 async def _inconsistencies(inventory: Inventory) -> list[Drift]:
-    return list(db_repair.inconsistencies(await read_stock(inventory.state.db, EVENT, check=True)))
+    return list(repair.inconsistencies(await read_stock(inventory.state.db, EVENT, check=True)))
 
 
 async def test_section_counters_are_checked_against_seats_and_tickets(inventory: Inventory) -> None:
@@ -213,9 +214,9 @@ async def test_a_locked_row_is_left_for_the_next_pass(inventory: Inventory) -> N
     await sql(inventory, ADD_DRIFT)
     found = await _inconsistencies(inventory)
     async with locked_section(inventory, "GA1"), asyncio.timeout(3):
-        repaired = await db_repair.repair(inventory.state.db, EVENT, found)
+        repaired = await repair.repair(inventory.state.db, EVENT, found)
     assert repaired == {("A", -1), ("B", -1)}
-    assert await db_repair.repair(inventory.state.db, EVENT, found) == {("GA1", -1)}
+    assert await repair.repair(inventory.state.db, EVENT, found) == {("GA1", -1)}
     assert await _inconsistencies(inventory) == []
 
 
@@ -248,8 +249,8 @@ async def test_a_hold_made_between_the_two_reads_is_no_drift_of_counts(inventory
 async def test_a_row_that_changed_since_it_was_counted_is_not_overwritten(inventory: Inventory) -> None:
     await sql(inventory, ADD_DRIFT)
     async with inventory.state.db.begin() as connection:
-        assert await db_repair.repair_sections(connection, EVENT, {"GA1": 41}) == {}
-        assert await db_repair.repair_sections(connection, EVENT, {"GA1": 1}) == {"GA1": 3}
+        assert await repair.repair_sections(connection, EVENT, {"GA1": 41}) == {}
+        assert await repair.repair_sections(connection, EVENT, {"GA1": 1}) == {"GA1": 3}
 
 
 def _all_fans_proceed(done: Counter[int]) -> Callable[[], bool]:

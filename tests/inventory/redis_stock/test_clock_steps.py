@@ -9,7 +9,7 @@ import random
 import pytest
 
 from services.inventory.reservations.expiry_worker import SCAN_DELAY_MS
-from services.inventory.stock.snapshot import read_stock
+from services.inventory.store.snapshot import read_stock
 from shared.process import clock_offsets
 from shared.runtime.clock import now_ms
 from shared.runtime.metrics import CLOCK_SKEW

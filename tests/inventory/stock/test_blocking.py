@@ -8,7 +8,8 @@ import pytest
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock import push
 from services.inventory.redis_stock.client import ended
-from services.inventory.stock import change, editor
+from services.inventory.stock import editor
+from services.inventory.store import change
 from tests.inventory.actions import pause_after, sell
 from tests.inventory.conftest import ADMIN_KEY, EVENT, Inventory, event_file
 from tests.inventory.races.test_guards import remove_database_checks

@@ -152,7 +152,7 @@ def _keywords(call: ast.Call) -> set[str]:
 
 def test_every_event_of_the_code_has_a_row() -> None:
     known = {name for name in events.TYPES if not name.startswith("reservation.")}
-    kinds = get_args(import_module("services.inventory.reservations.repository").EventKind)
+    kinds = get_args(import_module("services.inventory.store.reservations").EventKind)
     assert events.TYPES.keys() - known == {f"reservation.{kind}" for kind in kinds}
     for service, aggregate in (("orders", "order"), ("queue", "place")):
         calls = [node for path in CODE if path.is_relative_to(ROOT / "services" / service)

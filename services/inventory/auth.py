@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from cachetools import TLRUCache
 
-from services.inventory.catalogue.layout import Layout
+from services.inventory.layout.layout import Layout
 from shared.clients.user_places import UserPlaces
 from shared.concurrency.coalescing import KeyedBatches
 from shared.contracts.queue import BATCH_MAX, Claimed, PlaceRef, PlacesQuestion, QueueClient

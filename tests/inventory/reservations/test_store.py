@@ -8,11 +8,11 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from services.inventory.catalogue.apply_event_file import apply_event_file
-from services.inventory.catalogue.layout import EventCache, Layout
+from services.inventory.layout.layout import EventCache, Layout
 from services.inventory.redis_stock.rebuild import EXCLUSIVE_LOCK, RAISE_EPOCH
-from services.inventory.reservations import repository
 from services.inventory.reservations.expiry import INSERT_TOMBSTONES
-from services.inventory.reservations.repository import HoldInsert, write_holds
+from services.inventory.store import reservations
+from services.inventory.store.reservations import HoldInsert, write_holds
 from shared.contracts.event_file import EventFile
 from shared.postgres.engine import fenced
 from shared.postgres.migrations import drift
@@ -36,7 +36,7 @@ def hold_insert(layout: Layout, reservation_id: str, *seats: str, ga: int = 0, e
     return HoldInsert(reservation_id, f"fan-{reservation_id}", selection, "EUR", UNTIL, "a.b", email=email)
 
 
-async def write(postgres: AsyncEngine, layout: Layout, *holds: HoldInsert) -> list[repository.WriteOutcome]:
+async def write(postgres: AsyncEngine, layout: Layout, *holds: HoldInsert) -> list[reservations.WriteOutcome]:
     return await write_holds(postgres, EVENT, layout.redis_epoch, holds)
 
 
@@ -109,10 +109,10 @@ async def test_a_batch_of_the_epoch_before_a_rebuild_is_refused(
     if guard == "two statements":
         lock = "pg_advisory_xact_lock_shared(hashtextextended('inventory stock ' || $1, 0))"
         epoch = "SELECT redis_epoch FROM inventory.event"
-        monkeypatch.setattr(repository, "BEGIN_FENCED", "BEGIN")
-        replace_in_sql(monkeypatch, repository, "INSERT_HOLDS", f"{epoch} WHERE", f"{epoch}, {lock} WHERE")
+        monkeypatch.setattr(reservations, "BEGIN_FENCED", "BEGIN")
+        replace_in_sql(monkeypatch, reservations, "INSERT_HOLDS", f"{epoch} WHERE", f"{epoch}, {lock} WHERE")
     elif guard == "isolation level":
-        replace_in_sql(monkeypatch, repository, "BEGIN_FENCED", repository.COMMITTED)
+        replace_in_sql(monkeypatch, reservations, "BEGIN_FENCED", reservations.COMMITTED)
     settings = {"server_settings": {"default_transaction_isolation": "repeatable read"}}
     repeatable = create_async_engine(postgres_url, connect_args=settings)
     writer = postgres if guard == "two statements" else repeatable
@@ -123,7 +123,7 @@ async def test_a_batch_of_the_epoch_before_a_rebuild_is_refused(
 
 async def _write_during_rebuild(
     writer: AsyncEngine, postgres: AsyncEngine, layout: Layout
-) -> list[repository.WriteOutcome]:
+) -> list[reservations.WriteOutcome]:
     """Writes a hold of the old epoch, which waits for the lock of a rebuild that raises the epoch."""
     async with postgres.begin() as rebuild:
         await rebuild.execute(EXCLUSIVE_LOCK, {"event_id": EVENT})
@@ -157,8 +157,8 @@ async def _hold_seats(
 ) -> int:
     """The number of seats held by the statement, with or without its order; -1 for a deadlock."""
     order = "    ORDER BY s.section_id, s.position\n    FOR UPDATE"
-    assert order in repository.INSERT_HOLDS
-    statement = repository.INSERT_HOLDS if ordered else repository.INSERT_HOLDS.replace(order, "    FOR UPDATE")
+    assert order in reservations.INSERT_HOLDS
+    statement = reservations.INSERT_HOLDS if ordered else reservations.INSERT_HOLDS.replace(order, "    FOR UPDATE")
     n, unused = len(seats), list[list[object]]([[]] * 17)
     columns = [*unused, [s[0] for s in seats], [s[1] for s in seats], [reservation_id] * n, [1] * n]
     plans = ("hashjoin", "mergejoin", "seqscan", "bitmapscan")

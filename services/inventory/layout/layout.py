@@ -17,7 +17,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory import tables
-from services.inventory.catalogue.pictures import FACTS, facts
+from services.inventory.layout.pictures import FACTS, facts
 from services.inventory.problems import NoMap, UnknownSeat, UnknownSection
 from shared.contracts.event_parts.brand import Brand
 from shared.contracts.event_parts.hall_map import MAP_SEATS_MAX, HallMap, digest, hall_geometry

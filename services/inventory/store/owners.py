@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.inventory.reconcile.drift import SeatRow
-from services.inventory.stock.key_ranges import KeyRange, section_groups
+from services.inventory.store.drift import SeatRow
+from services.inventory.store.key_ranges import KeyRange, section_groups
 from shared.concurrency.coalescing import chunks
 from shared.postgres.engine import statement
 

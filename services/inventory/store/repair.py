@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from services.inventory.catalogue.layout import SeatPosition, seat_columns
-from services.inventory.reconcile.drift import Drift, Kind
-from services.inventory.stock.snapshot import StockSnapshot
+from services.inventory.layout.layout import SeatPosition, seat_columns
+from services.inventory.store.drift import Drift, Kind
+from services.inventory.store.snapshot import StockSnapshot
 from shared.postgres.engine import statement
 
 REPAIR_SEATS = statement(__package__, "repair_seats")

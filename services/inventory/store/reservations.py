@@ -19,7 +19,7 @@ import orjson
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.inventory.catalogue.layout import (
+from services.inventory.layout.layout import (
     GaLine,
     SeatLine,
     SeatPosition,

@@ -16,11 +16,11 @@ from typing import Any
 from sqlalchemy import Row, RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from services.inventory.catalogue.layout import ROW_END, SeatPosition, StockSelection
-from services.inventory.reconcile.owners import Dispute, disputes
-from services.inventory.reservations.repository import LiveHold
-from services.inventory.stock.holders import EACH_HOLDER, Holders
-from services.inventory.stock.key_ranges import KeyRange, key_ranges, section_groups
+from services.inventory.layout.layout import ROW_END, SeatPosition, StockSelection
+from services.inventory.store.holders import EACH_HOLDER, Holders
+from services.inventory.store.key_ranges import KeyRange, key_ranges, section_groups
+from services.inventory.store.owners import Dispute, disputes
+from services.inventory.store.reservations import LiveHold
 from shared.concurrency.coalescing import chunks
 from shared.postgres.engine import snapshot, statement
 from shared.runtime.clock import now_ms

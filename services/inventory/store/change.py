@@ -13,7 +13,7 @@ from sqlalchemy import RowMapping, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
-from services.inventory.catalogue.layout import SeatPosition, Section, StockSelection
+from services.inventory.layout.layout import SeatPosition, Section, StockSelection
 from services.inventory.problems import StockConflict, UnknownSection
 from shared.audit_log import Actor, of_event
 from shared.concurrency.background import wake

@@ -1,0 +1,1 @@
+"""What there is to sell: sections, rows and seats, selections of them, the map; and the cache of events."""
