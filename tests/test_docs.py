@@ -98,3 +98,17 @@ def test_every_command_in_a_document_exists_with_its_options() -> None:
         for name, *after in itertools.product(*(word.split("|") for word in words[:2])):
             written = {option for word in words for option in re.findall(r"^--[a-z-]+", word)}
             assert written <= options_of(name, after), " ".join(words)
+
+
+def test_the_afternoon_of_reading_is_as_long_as_it_says() -> None:
+    """To a tenth: whoever plans an afternoon is not misled, and not every change needs a new number."""
+    text = (ROOT / "docs" / "explain" / "architecture.md").read_text()
+    rows = re.findall(
+        r"^\|[^|]*\| `([^`]+)` \| (\d+) \|$", text.partition("## One afternoon")[2].partition("\n## ")[0], re.M
+    )
+    sizes = {path: len((ROOT / path).read_text().splitlines()) for path, _ in rows}
+    assert len(rows) > 20
+    assert {
+        path: (said, sizes[path]) for path, said in rows if abs(int(said) - sizes[path]) > 5 + sizes[path] / 10
+    } == {}
+    assert f"{sum(int(said) for _, said in rows):,} |" in text
