@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from onsale.errors import OperatorError
+from onsale.history.log import History
 from tests.support.running.suite import RunningSuite
 from tests.support.wait import wait_until
 
@@ -38,8 +39,10 @@ def disk() -> Iterator[Path]:
 
 
 @pytest.fixture
-def suite(disk: Path) -> Iterator[RunningSuite]:
+def suite(disk: Path, tmp_path: Path) -> Iterator[RunningSuite]:
+    """Its data and its log are on the small disk; what its fans were told is not."""
     running = RunningSuite(disk / "data").start()
+    running.history = History(tmp_path / "history.jsonl")
     try:
         yield running.wait_until_ready()
     finally:
