@@ -24,7 +24,7 @@ WITHOUT_SHARD_KEY = {  # a few rows for the whole service, or written by operato
 }  # fmt: skip
 ACROSS_SHARDS = {
     # a request waits for it, and its row is known by another key only
-    "orders sql/find_key", "inventory reservations.repository.FIND_EVENTS",
+    "orders sql/find_key", "inventory store.reservations.FIND_EVENTS",
     # workers that look for what is due in all events, at their own pace, and what they note about it
     "orders sql/beat", "orders sql/take_over", "orders sql/read_woken", "orders sql/read_unknown",
     "orders sql/begin_comparison", "orders sql/end_comparison", "orders sql/differing_charges",
@@ -34,8 +34,8 @@ ACROSS_SHARDS = {
     "inventory sql/overdue_events",
     "inventory stock.allotments.NEXT_OPENINGS", "inventory reconcile.oversell.UPDATE_CASE",
     "inventory reconcile.oversell_refunds.DUE", "inventory reconcile.oversell_refunds.CLOSE_CASES",
-    "inventory reconcile.drift.DELETE_OLD_DRIFT", "inventory reservations.repository.ACKNOWLEDGE_CONSENTS",
-    "inventory reservations.repository.PENDING_CONSENTS",
+    "inventory store.drift.DELETE_OLD_DRIFT", "inventory store.reservations.ACKNOWLEDGE_CONSENTS",
+    "inventory store.reservations.PENDING_CONSENTS",
     # a fan who lost the way to their orders, after the answer was sent
     "orders sql/send_again",
     # gauges, reports and checks of all events
