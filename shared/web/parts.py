@@ -73,8 +73,8 @@ def with_parts(lifespan: Lifespan, service: Service, parts: Sequence[Part]) -> L
     async def opening(app: FastAPI) -> AsyncIterator[None]:
         async with lifespan(app), AsyncExitStack() as stack, Loops(service, held=True) as loops:
             for open_part in [part.open for part in parts if part.open is not None]:
-                opened = await stack.enter_async_context(open_part(app.state.deps, loops))
-                app.state.parts[type(opened)] = opened
+                part = await stack.enter_async_context(open_part(app.state.deps, loops))
+                app.state.parts[type(part)] = part
             loops.start()
             async with app.state.running():
                 yield
