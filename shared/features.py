@@ -11,13 +11,15 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pkgutil import iter_modules
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from shared import VERSION
 from shared.routes import SALE_SERVICES, SERVICES, Service
 
 OWN = "features"
 GROUP = "onsale.features"
+
+FilePlace = Literal["room", "room_patch", "event"]
 
 
 class BadFeature(ValueError):
@@ -55,6 +57,8 @@ class Feature:
     the package of each service that it brings, which has the modules that a service has: `app`, `settings`, `metrics`
     and, with tables, `tables`, `columns.yaml` and `migrations`.
 
+    `file_parts` has by place in the event file the fields that it adds there, as `module:name` of a `Body` in a module
+    that imports no service: to the options of a room, to their change by an operator, to the event itself.
     `name` is how operators switch it off, `what` a line for them.
     """
 
@@ -64,6 +68,7 @@ class Feature:
     services: Mapping[Service, str] = field(default_factory=dict)
     commands: Sequence[CliCommand] = ()
     providers: Sequence[PaymentProvider] = ()
+    file_parts: Mapping[FilePlace, str] = field(default_factory=dict)
 
 
 @cache

@@ -19,6 +19,7 @@ from cachetools import LRUCache
 from prometheus_client import Counter
 from pydantic import BaseModel
 
+from features.proof_of_work.rules import FrictionRules, RoomFriction
 from services.gateway.api.queue import (
     IDEMPOTENCY_KEY,
     PLACE_CREDENTIALS,
@@ -31,9 +32,9 @@ from services.gateway.state import State
 from services.gateway.tuning import DEFAULTS
 from services.gateway.waiting_line.place_client import ENDED_STATES
 from shared.concurrency.background import Loops
+from shared.contracts.file_parts import part_of
 from shared.contracts.frames import LineFrame
 from shared.contracts.queue import JoinRequest
-from shared.contracts.room_options import FrictionRules
 from shared.errors.problems import Problem, StaleEpoch, TooManyRequests
 from shared.runtime.metrics import with_series
 from shared.security.tokens import Keyring, QueueToken, b64
@@ -68,6 +69,10 @@ class ArrivalRate:
     def _decayed(self, key: Hashable, now_s: float) -> float:
         count, at_s = self._counts.get(key, (0.0, now_s))
         return count * math.exp((at_s - now_s) / DECAY_S)
+
+
+def _rules(frame: LineFrame) -> FrictionRules:
+    return part_of(frame.options, RoomFriction).friction
 
 
 def load_level(rules: FrictionRules, frame: LineFrame, joins_per_s: float) -> float:
@@ -263,7 +268,7 @@ class JoinPolicy:
 
     def wants(self, request: Request, frame: LineFrame) -> bool:
         """Whether this fan may need a proof; it depends on the load."""
-        mode = frame.options.friction.proof_of_work
+        mode = _rules(frame).proof_of_work
         return mode != "off" and (mode != "by_address" or self._address_of(request.scope) is not None)
 
     @asynccontextmanager
@@ -285,7 +290,7 @@ class JoinPolicy:
         """Counts a new fan of the room and of the address, and uncounts them unless they were one. Yields how many
         hashes the room now requires of this address.
         """
-        event_id, rules = attempt.frame.event_id, attempt.frame.options.friction
+        event_id, rules = attempt.frame.event_id, _rules(attempt.frame)
         address, at_s = self._address_of(attempt.request.scope), time.monotonic()
         of_room, of_address = keys = event_id, (event_id, address)
         for key in keys:
@@ -328,7 +333,7 @@ class JoinPolicy:
         return place.status not in ENDED_STATES
 
     def _create_challenge(self, attempt: JoinAttempt, hashes: int) -> dict[str, Any]:
-        frame, lasts_s = attempt.frame, attempt.frame.options.friction.solve_within_s
+        frame, lasts_s = attempt.frame, _rules(attempt.frame).solve_within_s
         return self._challenges.create(frame.event_id, attempt.fan.holder, hashes=hashes, lasts_s=lasts_s)
 
 

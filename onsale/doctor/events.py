@@ -74,7 +74,7 @@ async def amounts(admin: AdminClient, event_id: str) -> list[Check]:
 
 def check_schedule(event: Event, now: datetime) -> list[Check]:
     """What does not fit; one `ok` if all does."""
-    found = [*_order(event), *_state(event, now), *_durations(event), *_allotments(event, now), *_friction(event.room)]
+    found = [*_order(event), *_state(event, now), *_durations(event), *_allotments(event, now), *event.room.findings()]
     times = (event.room.queue_opens_at, event.room.sale_starts_at, event.room.sale_ends_at, event.details.starts_at)
     names = ("queue opens", "sale starts", "sale ends", "show starts")
     named = [f"{name} {at:%Y-%m-%d %H:%M}" for name, at in zip(names, times, strict=True) if at]
@@ -136,10 +136,3 @@ def _allotments(event: Event, now: datetime) -> list[Check]:
         elif opens_at < now - OVERDUE:
             checks.append(broken(subject, f"was to open at {opens_at:%Y-%m-%d %H:%M}", "See the log of inventory."))
     return checks
-
-
-def _friction(room: queue.RoomView) -> list[Check]:
-    if room.friction.proof_of_work == "off":
-        advice = "Set friction.proof_of_work: by_address. See docs/use/bot-protection.md."
-        return [suspicious("Proof of work", "off: one address takes places as fast as its limit allows", advice)]
-    return []

@@ -516,7 +516,7 @@ ACCESS = (
     ),
     Guard(
         "An operator alone sends visitors to no other site",
-        f"{QUEUE}/rooms/store.py", "if by.may_not_redirect is not None and gate", "if False and gate",
+        f"{QUEUE}/rooms/store.py", "if guarded is not None and by.refuses", "if False and by.refuses",
         "test_an_operator_alone_sends_visitors_to_no_other_site",
     ),
     Guard(

@@ -4,6 +4,7 @@ Every change is written to the audit log and takes effect with the next tick, wh
 unavailable a change is only stored; the gatekeeper applies it later.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +37,6 @@ from shared.contracts.admin.queue import (
 from shared.contracts.event_file import EventFile
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.lottery import PublishedLottery
-from shared.contracts.room_options import ForwardAuthRules
 from shared.errors.problems import InvalidRequest
 from shared.postgres.pages import PageRequest
 from shared.runtime.clock import from_datetime, now_ms
@@ -80,9 +80,9 @@ class RoomOperations:
         _check_order_of_times(await self.rooms.read(event_id), wanted)
         return await self._enforce(await self.rooms.change(event_id, wanted, by))
 
-    async def change_gate(self, event_id: str, gate: ForwardAuthRules, by: RequestedBy) -> RoomView:
-        """Replaces the rules of forward-auth."""
-        return await self._enforce(await self.rooms.change(event_id, {"gate": gate}, by))
+    async def change_options(self, event_id: str, wanted: Mapping[str, Any], by: RequestedBy) -> RoomView:
+        """Replaces options of the room, by their names in the event file."""
+        return await self._enforce(await self.rooms.change(event_id, wanted, by))
 
     async def set_message(self, event_id: str, message: str | None, by: RequestedBy) -> RoomView:
         """Sets or removes the message to everybody in the line."""

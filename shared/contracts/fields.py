@@ -87,6 +87,7 @@ Language = Annotated[str, StringConstraints(pattern=LANGUAGE)]
 CURRENCY: Final = "^[A-Z]{3}$"
 StoredCurrency = Annotated[str, StringConstraints(pattern=CURRENCY)]
 Currency = Annotated[StoredCurrency, AfterValidator(_active_currency)]
+ReasonText = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=500)]
 PlainText = Annotated[str, StringConstraints(pattern=NO_NULL, min_length=1, max_length=200)]
 TypedCode = Annotated[Annotated[str, StringConstraints(max_length=TYPED_MAX)] | None, BeforeValidator(_tidied)]
 NewCode = Annotated[str, AfterValidator(_new_code)]
@@ -111,6 +112,11 @@ class Body(BaseModel):
     """A request body: unknown fields are rejected, and it is immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def switch_value(value: Any) -> Any:
+    """The command line of 0.1.0 sends a bare `off` or `on` of an event file as a boolean."""
+    return {False: "off", True: "on"}[value] if isinstance(value, bool) else value
 
 
 # -- what is said of a refused value -----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from shared.contracts.fields import ServiceMessage
-from shared.contracts.room_options import RoomOptions
+from shared.contracts.room_options import RoomOptions, StoredRoomOptions
 from shared.runtime.clock import now_ms
 
 FRAME_REPEAT_S = 5.0
@@ -132,7 +132,7 @@ class LineFrame(Frame):
     sale_starts_at_ms: int | None = None
     liveness_window_s: int = 30
     max_line: int | None = None
-    options: RoomOptions = RoomOptions()
+    options: StoredRoomOptions = RoomOptions()
     throttled: Throttled | None = None
     full: bool = False
     stock_bound: bool = False

@@ -8,15 +8,11 @@ an access code, or a claim in the fan's verified sign-in token.
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
 
-from shared.contracts.fields import Body, PlainText
+from shared.contracts.fields import Body, PlainText, switch_value
+from shared.contracts.file_parts import RoomRules, only_known, with_file_parts
 from shared.runtime.clock import from_datetime
-
-SiteOrigin = Annotated[str, StringConstraints(pattern=r"^https?://[a-z0-9.-]{1,253}(:[0-9]{1,5})?$")]
-PathPattern = Annotated[
-    str, StringConstraints(pattern=r"^/[A-Za-z0-9_.~/-]*(\*[A-Za-z0-9_.~/-]*){0,3}$", max_length=128)
-]
 
 RATE_MIN_PER_S = 0.001  # one call in 17 minutes: frames give a rate in thousandths
 
@@ -28,26 +24,6 @@ def _zero_or_a_thousandth(rate_per_s: float) -> float:
 
 
 RatePerS = Annotated[float, Field(ge=0, le=100_000), AfterValidator(_zero_or_a_thousandth)]
-
-
-class ForwardAuthRules(Body):
-    """Forward-auth in front of another site: the waiting room, the sites to return to, the paths without a pass."""
-
-    waiting_room: SiteOrigin | None = Field(
-        None, description="Origin of the fan pages; null: a path on the site's own host."
-    )
-    return_to: list[SiteOrigin] = Field([], max_length=50, description="Origins to which a fan may return.")
-    let_through: list[PathPattern] = Field(
-        [],
-        max_length=50,
-        description="Paths that need no pass; up to three `*` each match any characters.",
-    )
-    on_engine_error: Literal["admit", "wait"] = Field("wait", description="While the waiting room cannot call fans.")
-    admit_on_error_s: int = Field(60, ge=1, le=3600, description="Time limit of `admit` per outage.")
-
-    def sends_elsewhere_than(self, other: "ForwardAuthRules") -> bool:
-        """Whether visitors or their passes would go to another site."""
-        return (self.waiting_room, set(self.return_to)) != (other.waiting_room, set(other.return_to))
 
 
 LANES_MAX = 16
@@ -118,43 +94,7 @@ class EntryRules(Body):
     signed_in_only: bool = False
 
 
-HASHES_MAX = 1_000_000
-
-
-def _switch_value(value: Any) -> Any:
-    """The command line of 0.1.0 sends a bare `off` or `on` of an event file as a boolean."""
-    return {False: "off", True: "on"}[value] if isinstance(value, bool) else value
-
-
-class FrictionRules(Body):
-    """Proof of work before a fan joins: never, always, under load, or only from an address that brings many fans at
-    once, which also counts in `by_pressure`.
-
-    Pressure is 1 when one gateway process sees `busy_joins_per_s` joins or `busy_waiting` waiting places, whichever
-    comes first. The work grows with it from `least_hashes` to `most_hashes`, of which a fan computes half on average.
-    """
-
-    proof_of_work: Annotated[Literal["off", "on", "by_pressure", "by_address"], BeforeValidator(_switch_value)] = (
-        "by_address"
-    )
-    address_joins: int = Field(
-        100, ge=1, le=100_000, description="Joins of one address in ten seconds that need no proof of work."
-    )
-    from_pressure: float = Field(0.25, ge=0, le=1, description="by_pressure: no proof of work below it.")
-    busy_joins_per_s: float = Field(200, gt=0, le=100_000)
-    busy_waiting: int = Field(50_000, ge=1, le=100_000_000)
-    least_hashes: int = Field(20_000, ge=1_000, le=HASHES_MAX)
-    most_hashes: int = Field(300_000, ge=1_000, le=HASHES_MAX)
-    solve_within_s: int = Field(300, ge=30, le=3600)
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        if self.least_hashes > self.most_hashes:
-            raise ValueError("least_hashes must not be more than most_hashes")
-        return self
-
-
-Switch = Annotated[Literal["off", "observe", "on"], BeforeValidator(_switch_value)]
+Switch = Annotated[Literal["off", "observe", "on"], BeforeValidator(switch_value)]
 
 
 class PaceRules(Body):
@@ -206,14 +146,16 @@ class Updates(Body):
     window_ms: int | None = Field(None, ge=0, le=10_000, description="null: the notifier's setting, by default 250.")
 
 
-class RoomOptions(Body):
+@with_file_parts("room")
+class RoomOptions(RoomRules):
     """Every part is optional; the defaults change nothing."""
 
     rollout_percent: float = Field(100, ge=0, le=100, description="Share of fans who go through the waiting room.")
-    gate: ForwardAuthRules = ForwardAuthRules()
     entry: EntryRules = EntryRules()
-    friction: FrictionRules = FrictionRules()
     lanes: Lanes = (GENERAL,)
     pace: PaceRules = PaceRules()
     lottery: LotteryRules | None = None
     updates: Updates = Updates()
+
+
+StoredRoomOptions = Annotated[RoomOptions, only_known(RoomOptions)]

@@ -96,7 +96,7 @@ def create_service(
     app.state.own_process = OwnProcess(name, app, api, load)
     app.state.warnings = list[str]
     fast_routes = [*fast_routes, *(route for part in parts for route in part.fast_routes)]
-    routers = [*routers, *(router for part in parts for router in part.routers)]
+    routers = [*(router for part in parts for router in part.routers), *routers]  # a core's path may have a variable
     fast = [*fast_routes, *(each.route(settings.service_keys) for each in api.values())]
     app.router.routes.extend((*fast, *mounts))
     for router in routers:

@@ -20,7 +20,7 @@ def test_the_page_shows_what_was_measured() -> None:
 def test_the_event_file_is_valid_and_its_sites_are_those_of_nginx() -> None:
     event = EventFile.model_validate(yaml.safe_load((PRETIX / "event.yaml").read_text()))
     nginx = (PRETIX / "nginx.conf").read_text()
-    [site] = event.room.gate.return_to
+    [site] = event.room.model_dump()["gate"]["return_to"]
     assert f"listen {site.removeprefix('http://')};" in nginx
     assert {event.event_id} == set(re.findall(r"event=([\w-]+)", nginx))
     assert f"onsale_pass_{event.event_id}=" in nginx

@@ -23,7 +23,7 @@ from onsale.errors import OperatorError
 from onsale.simulate.command import Crowd, Report, bars
 from shared.contracts.admin.console import REHEARSAL_FANS_MAX, RehearsalResult
 from shared.contracts.event_file import EventFile
-from shared.contracts.room_options import EntryRules, ForwardAuthRules, Lane
+from shared.contracts.room_options import EntryRules, Lane
 
 STOPPED = 3  # the exit code
 COPIES_MAX = 99
@@ -43,7 +43,7 @@ def copy_id(event_id: str, number: int) -> str:
 
 def copy_of(event: EventFile, event_id: str) -> tuple[EventFile, list[str]]:
     """The copy's event file, and what was left out of it."""
-    room, sales = event.room, event.sales
+    room, sales, left_out = event.room, event.sales, event.room.left_out_of_rehearsals()
     general = next(lane for lane in room.lanes if lane.lane == 0)
     times = room.queue_opens_at, room.sale_starts_at, room.sale_ends_at, general.opens_at
     reasons = {
@@ -52,21 +52,20 @@ def copy_of(event: EventFile, event_id: str) -> tuple[EventFile, list[str]]:
         "the lanes " + ", ".join(lane.name for lane in room.lanes if lane.lane)
         + ": simulated fans have no code and no claim": len(room.lanes) > 1,
         "sign-in: simulated fans have no account": room.entry.signed_in_only,
-        "proof of work: all simulated fans come from one address": room.friction.proof_of_work != "off",
-        "forward-auth: simulated fans buy here": room.gate != ForwardAuthRules(),
         "the share of fans who pass the waiting room by: all go through it": room.rollout_percent < 100,
         "the limit over the tour": sales.tour is not None,
     }  # fmt: skip
     rehearsed = room.model_copy(update={
         "queue_opens_at": None, "sale_starts_at": None, "sale_ends_at": None, "ordering": "fifo", "lottery": None,
-        "lanes": (Lane(**{**dict(general), "opens_at": None}),), "entry": EntryRules(), "gate": ForwardAuthRules(),
-        "friction": room.friction.model_copy(update={"proof_of_work": "off"}), "rollout_percent": 100.0,
+        "lanes": (Lane(**{**dict(general), "opens_at": None}),), "entry": EntryRules(), "rollout_percent": 100.0,
+        **{each.field: each.value for each in left_out},
     })  # fmt: skip
     copied = event.model_copy(update={
         "event_id": event_id, "name": event.name[: NAME_MAX - len(NAME_MARK)] + NAME_MARK, "rehearsal": True,
         "room": rehearsed, "sales": sales.model_copy(update={"tour": None}),
     })  # fmt: skip
-    return EventFile.model_validate(copied.model_dump()), [words for words, applies in reasons.items() if applies]
+    words = [*(words for words, applies in reasons.items() if applies), *(each.why for each in left_out)]
+    return EventFile.model_validate(copied.model_dump()), words
 
 
 def default_arrival_s(fans: int) -> float:

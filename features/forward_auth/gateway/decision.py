@@ -32,14 +32,16 @@ from features.forward_auth.gateway.request import (
     is_exempt,
     with_code,
 )
+from features.forward_auth.rules import ForwardAuthRules, RoomGate
 from services.gateway.metrics import FRAMES, LIMITS, RATE_LIMITED
 from services.gateway.protection.rate_limits import require_token
 from services.gateway.state import State
 from services.gateway.tuning import DEFAULTS as TUNING
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.clients.revoked_passes import RevokedPasses
+from shared.contracts.file_parts import part_of
 from shared.contracts.queue import PlaceState
-from shared.contracts.room_options import ForwardAuthRules, RoomOptions
+from shared.contracts.room_options import RoomOptions
 from shared.errors.problems import (
     BadCredential,
     MalformedRequest,
@@ -142,7 +144,7 @@ class ForwardAuth:
             line = await self._line_cache.line(request.event_id)
         options = line.frame.options if line else DEFAULTS
         if request.code:
-            return await self._redeem_code(request, options.gate, request.code, line)
+            return await self._redeem_code(request, _gate(options), request.code, line)
         try:
             admission = await self._require_pass(request.event_id, request.passes, line)
         except Problem as problem:
@@ -156,7 +158,7 @@ class ForwardAuth:
         line = await self._line_cache.line(event_id)
         admission = await self._require_pass(event_id, [text], line)
         require_token(self._links.take((event_id, admission.holder), now_s=time.monotonic()), RETURN_LINK)
-        site = allowed_site(return_to, line.frame.options.gate)
+        site = allowed_site(return_to, _gate(line.frame.options))
         if site is None:
             raise ReturnUrlNotAllowed
         code, grant = secrets.token_urlsafe(24), Grant(event_id=event_id, site=site, browser=browser, admission=text)
@@ -193,17 +195,17 @@ class ForwardAuth:
     def _without_pass(
         self, request: OriginalRequest, options: RoomOptions, line: LineSnapshot | None, problem: Problem
     ) -> Decision:
-        if is_exempt(request, options.gate):
+        if is_exempt(request, _gate(options)):
             return Decision("let-through")
-        if self._fail_open(request.event_id, options.gate, line):
+        if self._fail_open(request.event_id, _gate(options), line):
             return Decision("engine-away")
         gate_id = request.gate_id or secrets.token_urlsafe(16)
         if options.rollout_percent < 100 and (bypass := self._bypass(request, options, gate_id)):
             return bypass
         if not request.is_page:
-            problem.members["waiting_room"] = _waiting_room_url(request, options.gate)
+            problem.members["waiting_room"] = _waiting_room_url(request, _gate(options))
             return Decision(problem.slug, problem=problem)
-        return _redirect_to_waiting_room(request, options.gate, gate_id)
+        return _redirect_to_waiting_room(request, _gate(options), gate_id)
 
     def _fail_open(self, event_id: str, rules: ForwardAuthRules, line: LineSnapshot | None) -> bool:
         """Whether the line is out of order, the room's rule is to admit everybody meanwhile, and its time limit has not
@@ -251,7 +253,7 @@ class ForwardAuth:
         if request.gate_id is None and request.is_page:
             return Decision(
                 "outside-share-marked",
-                location=_original_url(request, options.gate, code=COOKIE_PROBE),
+                location=_original_url(request, _gate(options), code=COOKIE_PROBE),
                 cookie=_set_gate_cookie(request, gate_id),
             )
         return Decision("outside-share")
@@ -298,6 +300,10 @@ def browser_binding(gate_id: str) -> str:
 
 def _key(code: str) -> str:
     return f"gateway:handover:{hashlib.sha256(code.encode()).hexdigest()}"
+
+
+def _gate(options: RoomOptions) -> ForwardAuthRules:
+    return part_of(options, RoomGate).gate
 
 
 def _redirect_to_waiting_room(request: OriginalRequest, rules: ForwardAuthRules, gate_id: str) -> Decision:

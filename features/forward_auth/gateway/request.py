@@ -11,7 +11,7 @@ from typing import Literal
 from fastapi import Request
 from starlette.datastructures import Headers
 
-from shared.contracts.room_options import ForwardAuthRules
+from features.forward_auth.rules import ForwardAuthRules
 from shared.errors.problems import MalformedRequest
 from shared.security.tokens import TOKEN_MAX_CHARS, cookie_name, pass_cookie
 

@@ -13,9 +13,10 @@ from starlette.datastructures import Headers
 from features.forward_auth.gateway import decision
 from features.forward_auth.gateway.decision import ForwardAuth
 from features.forward_auth.gateway.request import OriginalRequest, is_exempt
+from features.forward_auth.rules import ForwardAuthRules, RoomGate
 from services.gateway.settings import Settings
 from shared.contracts.event_file import RoomPart
-from shared.contracts.room_options import ForwardAuthRules
+from shared.contracts.file_parts import part_of
 from tests.support.providers.shop import GUIDE
 
 TRICKY = ("/assets/../admin", "/assets/..", "/assets//x", "/assets/./x", "/assets/.x", "/assets/%2e%2e/x", "/assets/;")
@@ -58,7 +59,11 @@ def test_every_example_of_the_guide_is_valid() -> None:
     languages = [language for language, _ in blocks]
     assert {"yaml", "nginx", "caddyfile", "python"} == set(languages)
     room, traefik, envoy = (yaml.safe_load(text) for language, text in blocks if language == "yaml")
-    assert RoomPart.model_validate(room["room"]).gate.let_through == ["/healthz", "/assets/*", "/*.css"]
+    assert part_of(RoomPart.model_validate(room["room"]), RoomGate).gate.let_through == [
+        "/healthz",
+        "/assets/*",
+        "/*.css",
+    ]
     assert "/gate/traefik/check?event=" in traefik["http"]["middlewares"]["onsale"]["forwardAuth"]["address"]
     service = envoy["http_filters"][1]["typed_config"]["http_service"]
     assert service["path_prefix"] == "/gate/envoy/check"

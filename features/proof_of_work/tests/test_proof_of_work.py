@@ -13,10 +13,11 @@ import pytest
 
 from features.proof_of_work import gateway as challenges
 from features.proof_of_work.gateway import ArrivalRate, Challenges, JoinPolicy, hashes_needed, load_level
+from features.proof_of_work.rules import HASHES_MAX, FrictionRules, RoomFriction
 from services.gateway.protection import rate_limits
 from services.gateway.settings import Settings
+from shared.contracts.file_parts import part_of
 from shared.contracts.queue import JoinBatch
-from shared.contracts.room_options import HASHES_MAX, FrictionRules
 from shared.security.tokens import development_keys
 from tests.gateway.conftest import gateway_client
 from tests.gateway.frames import line_frame
@@ -155,7 +156,7 @@ def test_a_malformed_proof_is_refused_as_invalid(sent: bytes):
 def test_the_work_grows_with_the_load_and_is_bounded():
     def hashes(waiting: int, joins_per_s: float, **rules: object) -> int:
         frame = line_frame(head=10, tail=10 + waiting, options={"friction": rules})
-        friction = frame.options.friction
+        friction = part_of(frame.options, RoomFriction).friction
         return hashes_needed(friction, load_level(friction, frame, joins_per_s))
 
     idle, longer_line, more_joins = (hashes(*at, proof_of_work="on") for at in ((0, 0), (25_000, 0), (0, 150)))

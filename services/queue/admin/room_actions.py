@@ -17,7 +17,6 @@ from shared.contracts.admin.queue import (
     AdmitResult,
     CapacityPlan,
     DrawRequest,
-    GateChange,
     PlanRequest,
     QueueMessage,
     RoomView,
@@ -77,21 +76,6 @@ async def reset(
     """Starts a new line: places, tokens and passes of the old line are invalid. Fans who hold tickets may still pay."""
     by = RequestedBy(operator.name, body.reason, version)
     return with_etag(await state.operations.reset(event_id, by), response)
-
-
-@router.post(
-    ROOM + "/gate",
-    operation_id="change_gate",
-    openapi_extra=control("change_gate"),
-    summary="Change the rules of forward-auth",
-)
-async def change_gate(
-    event_id: EventIdPath, wanted: GateChange, operator: AnAdmin, state: StateDep, response: Response,
-    version: WantedVersion,
-) -> RoomView:  # fmt: skip
-    """The rules say to which sites visitors and their passes go."""
-    by = RequestedBy(operator.name, wanted.reason, version)
-    return with_etag(await state.operations.change_gate(event_id, wanted.gate, by), response)
 
 
 @router.post(

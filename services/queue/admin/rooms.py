@@ -3,6 +3,7 @@
 Every change is written to the audit log. With `If-Match` a change is made only to the version that was read.
 """
 
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Request, Response
@@ -12,6 +13,7 @@ from services.queue.state import StateDep
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.queue import QueueInvariantReport, RoomDryRun, RoomPatch, RoomView
 from shared.contracts.event_file import EventFile, RoomPart
+from shared.contracts.file_parts import GuardedChange
 from shared.errors.problems import InvalidRequest, NotAllowed, Problem, SecondPersonNeeded, VersionMismatch
 from shared.postgres.pages import BeforeId
 from shared.security.auth import AnAdmin, AnOperator, Operator, Viewer
@@ -51,7 +53,7 @@ async def apply(
     """
     if file.event_id != event_id:
         raise InvalidRequest("event_id: the file is about another event than the address.")
-    by = RequestedBy(operator.name, reason, may_not_redirect=may_not_redirect(request, operator))
+    by = RequestedBy(operator.name, reason, refuses=refusals(request, operator))
     answer, created = await state.operations.apply_event_file(file, by, dry_run=dry_run)
     response.status_code = 201 if created else 200
     return with_etag(answer, response) if isinstance(answer, RoomView) else answer
@@ -77,20 +79,22 @@ async def change(
     `gate.waiting_room` or `gate.return_to` must be an admin; where that needs a second person, `POST …/room/gate` does
     it.
     """
-    by = RequestedBy(operator.name, patch.reason, version, may_not_redirect(request, operator))
+    by = RequestedBy(operator.name, patch.reason, version, refusals(request, operator))
     return with_etag(await state.operations.change(event_id, patch, by), response)
 
 
-def may_not_redirect(request: Request, operator: Operator) -> Problem | None:
-    """Why this operator, alone, may not send visitors or their passes to another site."""
-    if "change_gate" in request.app.state.settings.two_persons:
-        detail = "Who changes gate.waiting_room or gate.return_to needs a second operator. Use POST …/room/gate."
-        return SecondPersonNeeded(detail, control="change_gate")
-    if operator.role != "admin":
-        return NotAllowed(
-            "gate.waiting_room and gate.return_to send visitors to other sites: that needs the role admin."
-        )
-    return None
+def refusals(request: Request, operator: Operator) -> Callable[[GuardedChange], Problem | None]:
+    """Why this operator, alone, may not make a guarded change."""
+
+    def refusal(change: GuardedChange) -> Problem | None:
+        if change.control in request.app.state.settings.two_persons:
+            detail = f"Who changes {change.fields} needs a second operator. Use {change.instead}."
+            return SecondPersonNeeded(detail, control=change.control)
+        if operator.role != "admin":
+            return NotAllowed(f"{change.effect}: that needs the role admin.")
+        return None
+
+    return refusal
 
 
 @router.get(EVENT + "/changes", operation_id="list_queue_changes", summary="List audit log entries")

@@ -1,9 +1,11 @@
 """The waiting room of an event: its row, its fields in Redis, and its configuration for operators."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
+from pydantic import TypeAdapter
 from sqlalchemy import Row, func, select
 
 from services.queue.rooms.ranking import LOTTERY_COLUMNS, LOTTERY_OF_ROOM, Ranking, ranking_from_row
@@ -11,23 +13,25 @@ from services.queue.tables import lane, lottery, room
 from shared.audit_log import Actor
 from shared.contracts.admin.queue import ConfiguredState
 from shared.contracts.event_file import RoomPart
-from shared.contracts.room_options import RoomOptions
+from shared.contracts.file_parts import GuardedChange
+from shared.contracts.room_options import RoomOptions, StoredRoomOptions
 from shared.errors.problems import Problem, UnknownEvent
 from shared.postgres.engine import AsyncConnection
 from shared.runtime.clock import from_datetime
 
 NEVER_MS = 2**52
+STORED: Final = TypeAdapter[RoomOptions](StoredRoomOptions)
 LOTTERY_PENDING_MESSAGE = "The sale begins as soon as the lottery is drawn."
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedBy(Actor):
     """Who requests a change of a room and why. `version` is the one they read: a room with another one is not changed.
-    `may_not_redirect` is raised if the change would send visitors or their passes to another site.
+    `refuses` says why they, alone, may not make a guarded change.
     """
 
     version: int | None = None
-    may_not_redirect: Problem | None = None
+    refuses: Callable[[GuardedChange], Problem | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,7 @@ def from_row(row: Row[Any]) -> WaitingRoom:
     named = row._asdict()
     named["ranking"] = ranking_from_row(named)
     given = {field.name: named[field.name] for field in fields(WaitingRoom)}
-    options = RoomOptions.model_validate(named["options"])
+    options = STORED.validate_python(named["options"])
     return WaitingRoom(**{**given, "lanes": tuple(sorted(named["lanes"])), "options": options})
 
 

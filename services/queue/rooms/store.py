@@ -169,9 +169,9 @@ async def _change(
     before = await read(connection, event_id, lock=True)
     wanted = _with_options(before, wanted)
     _require_version(before, by)
-    gate = wanted["options"].gate if "options" in wanted else before.options.gate
-    if by.may_not_redirect is not None and gate.sends_elsewhere_than(before.options.gate):
-        raise by.may_not_redirect
+    guarded = wanted["options"].guarded_change(before.options) if "options" in wanted else None
+    if guarded is not None and by.refuses is not None and (refused := by.refuses(guarded)):
+        raise refused
     if all(getattr(before, name) == value for name, value in wanted.items()):
         return before
     lanes = {one.lane for one in wanted["options"].lanes} if "options" in wanted else set(before.lanes)

@@ -5,13 +5,12 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
 from shared.contracts.admin.page import Page
-from shared.contracts.fields import Body
+from shared.contracts.fields import Body, ReasonText
+from shared.contracts.file_parts import with_file_parts
 from shared.contracts.frames import RoomState, Throttled
 from shared.contracts.room_options import (
     RATE_MIN_PER_S,
     EntryRules,
-    ForwardAuthRules,
-    FrictionRules,
     Lane,
     Lanes,
     PaceRules,
@@ -20,13 +19,13 @@ from shared.contracts.room_options import (
 )
 
 ConfiguredState = Literal["draft", "open", "paused", "draining", "closed"]
-Reason = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=500)]
 Message = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=500)]
 CodeId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 CodeText = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", min_length=1, max_length=64)]
 NULLABLE = frozenset({"max_line", "queue_opens_at", "sale_starts_at", "sale_ends_at"})  # fields that a patch may clear
 
 
+@with_file_parts("room_patch")
 class RoomPatch(Body):
     """A change of the room's configuration. Only the fields that are sent change, from the next tick on."""
 
@@ -44,39 +43,30 @@ class RoomPatch(Body):
     sale_starts_at: AwareDatetime | None = None
     sale_ends_at: AwareDatetime | None = None
     rollout_percent: float | None = Field(None, ge=0, le=100)
-    gate: ForwardAuthRules | None = None
     entry: EntryRules | None = None
-    friction: FrictionRules | None = None
     lanes: Lanes | None = None
     pace: PaceRules | None = None
-    reason: Reason | None = None
+    reason: ReasonText | None = None
 
 
 class ActionReason(Body):
     """Why the operator acts, for the audit log."""
 
-    reason: Reason | None = None
-
-
-class GateChange(Body):
-    """The whole rules of forward-auth; fields that are left out take their default."""
-
-    gate: ForwardAuthRules
-    reason: Reason | None = None
+    reason: ReasonText | None = None
 
 
 class QueueMessage(Body):
     """A message to everybody in the line; null removes it."""
 
     message: Message | None = None
-    reason: Reason | None = None
+    reason: ReasonText | None = None
 
 
 class AdmitRequest(Body):
     """How many fans to call beyond the rate. Those who cannot be called now are not called later either."""
 
     count: int = Field(ge=1, le=2000)
-    reason: Reason | None = None
+    reason: ReasonText | None = None
 
 
 class AdmitResult(BaseModel):
@@ -92,7 +82,7 @@ class DrawRequest(Body):
     public_value: Annotated[
         str, StringConstraints(strip_whitespace=True, pattern=r"^[^\x00-\x1f]*$", min_length=1, max_length=500)
     ]
-    reason: Reason | None = None
+    reason: ReasonText | None = None
 
 
 class PlanRequest(Body):
@@ -202,7 +192,7 @@ class CreateAccessCodes(Body):
     lane: int = Field(ge=1, le=15)
     count: int = Field(1, ge=1, le=10_000)
     uses: int = Field(1, ge=1, le=1_000_000)
-    reason: Reason | None = None
+    reason: ReasonText | None = None
 
 
 class CreatedAccessCodes(BaseModel):
@@ -233,7 +223,7 @@ class RevokeAccessCodes(Body):
 
     codes: list[CodeText] = Field([], max_length=1000)
     code_ids: list[CodeId] = Field([], max_length=1000)
-    reason: Reason | None = None
+    reason: ReasonText | None = None
 
 
 class RevokedAccessCodes(BaseModel):

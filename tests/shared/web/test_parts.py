@@ -5,18 +5,21 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from unittest.mock import AsyncMock
 
 import httpx
 import pytest
 from fastapi import APIRouter, Depends, FastAPI
+from pydantic import TypeAdapter, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared import features
 from shared.checks import endpoint
 from shared.concurrency.background import Loops
-from shared.contracts.admin.checks import ok
+from shared.contracts import file_parts
+from shared.contracts.admin.checks import Check, ok
+from shared.contracts.file_parts import RoomRules, only_known, part_of, with_file_parts
 from shared.features import BadFeature, Feature, PaymentProvider
 from shared.process.settings import ServiceSettings
 from shared.routes import SALE_SERVICES, SERVICES
@@ -228,3 +231,43 @@ def test_our_features_say_what_they_are() -> None:
         assert all(
             where.startswith(f"features.{feature.name}.{service}") for service, where in feature.parts.items()
         ), feature.name
+
+
+class BellRoom(RoomRules):
+    """What the feature adds to a room."""
+
+    bell: Literal["ding", "dong"] = "ding"
+
+    def findings(self) -> list[Check]:
+        return [*super().findings(), ok("Bell", self.bell)]
+
+
+class Room(RoomRules):
+    """The room of the core."""
+
+    chairs: int = 4
+
+
+def test_fields_of_a_feature_join_the_event_file(
+    features_found: list[Feature], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the feature they are refused in a file, and passed over in what was stored with it."""
+    monkeypatch.setattr(file_parts, "installed", lambda: tuple(features_found))
+    assert with_file_parts("room")(Room) is Room
+    stored = {"chairs": 3, "bell": "dong"}
+    with pytest.raises(ValidationError, match="bell"):
+        Room.model_validate(stored)
+    assert TypeAdapter(Annotated[Room, only_known(Room)]).validate_python(stored) == Room(chairs=3)
+    with pytest.raises(TypeError, match="Room has no fields of BellRoom"):
+        part_of(Room(), BellRoom)
+
+    features_found.append(Feature(name="bell", what="Rings.", file_parts={"room": f"{__name__}:BellRoom"}))
+    assert with_file_parts("event")(Room) is Room
+    joint: Any = with_file_parts("room")(Room)
+    kept: TypeAdapter[Room] = TypeAdapter(Annotated[joint, only_known(joint)])
+    room = kept.validate_python({**stored, "gone": 1})
+    assert (room.chairs, part_of(room, BellRoom).bell) == (3, "dong")
+    assert [each.found for each in room.findings()] == ["dong"]
+    assert joint().model_dump() == {"chairs": 4, "bell": "ding"}
+    with pytest.raises(ValidationError, match="ding"):
+        joint.model_validate({"bell": "clang"})

@@ -1,0 +1,86 @@
+"""What features add to the event file: fields of the room and of the event, checked with the rest of it.
+
+A feature's fields stand in a `Body` of its own, which joins the core's model when that is defined. The core reads and
+stores the whole; the feature reads its fields by `part_of`. Fields of a feature that is not installed are refused in an
+event file, and passed over in what is stored and in frames.
+"""
+
+import types
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel, BeforeValidator
+
+from shared.contracts.admin.checks import Check
+from shared.contracts.fields import Body
+from shared.features import FilePlace, installed, load
+
+Model = TypeVar("Model", bound=BaseModel)
+Fields = TypeVar("Fields", bound=BaseModel)
+
+
+class GuardedChange(NamedTuple):
+    """A change of a room that takes an admin, and a second person where `control` needs one: of `fields`, which do what
+    `effect` says; `instead` is the request that two persons can agree on.
+    """
+
+    control: str
+    fields: str
+    effect: str
+    instead: str
+
+
+class LeftOut(NamedTuple):
+    """What a rehearsal's copy of a room has in the place of a field that simulated fans cannot pass, and why."""
+
+    field: str
+    value: Any
+    why: str
+
+
+class RoomRules(Body):
+    """What joins a room's options: a `Body` that says more about its fields. Each method adds to that of `super()`."""
+
+    def guarded_change(self, before: Any) -> GuardedChange | None:
+        """What guards the change from the options of `before`; None if nothing does."""
+        return None
+
+    def left_out_of_rehearsals(self) -> list[LeftOut]:
+        """The fields that simulated fans cannot pass."""
+        return []
+
+    def findings(self) -> list[Check]:
+        """What `onsale doctor` says about the fields."""
+        return []
+
+
+def with_file_parts(place: FilePlace) -> Callable[[type[Model]], type[Model]]:
+    """Adds the fields of every installed feature to a model: a decorator."""
+
+    def joined(model: type[Model]) -> type[Model]:
+        parts = [load(feature.file_parts[place]) for feature in installed() if place in feature.file_parts]
+        named = {"__module__": model.__module__, "__doc__": model.__doc__}
+        joint: type[Model] = types.new_class(model.__name__, (*parts, model), exec_body=lambda own: own.update(named))
+        return joint if parts else model
+
+    return joined
+
+
+def part_of(model: BaseModel, fields: type[Fields]) -> Fields:
+    """The same object as the fields of a feature that is installed."""
+    if not isinstance(model, fields):
+        raise TypeError(f"{type(model).__name__} has no fields of {fields.__name__}")
+    return model
+
+
+def only_known(model: type[BaseModel]) -> Any:
+    """A validator that passes over what no installed feature knows."""
+
+    def known(value: Any) -> Any:
+        return (
+            {name: each for name, each in value.items() if name in model.model_fields}
+            if isinstance(value, dict)
+            else value
+        )
+
+    return BeforeValidator(known)
