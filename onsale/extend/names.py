@@ -1,6 +1,9 @@
 """The names of `onsale.extend`, from where they are."""
 
 from shared.concurrency.background import Loops
+from shared.contracts.admin.checks import Check, broken, ok, suspicious
+from shared.contracts.fields import Body
+from shared.contracts.file_parts import GuardedChange, LeftOut, RoomRules, part_of
 from shared.errors.problems import Problem
 from shared.features import BadFeature, CliCommand, Feature, PaymentProvider
 from shared.http.outgoing import ExternalClient, ExternalResponse, NotReached, ResponseLost, external_http_client
@@ -38,16 +41,20 @@ __all__ = [
     "AnOperator",
     "Answer",
     "BadFeature",
+    "Body",
     "ChargeDispute",
     "ChargeLimits",
     "ChargeRequest",
     "ChargeStatus",
+    "Check",
     "CliCommand",
     "DisputeStatus",
     "ExternalClient",
     "ExternalResponse",
     "FastRoute",
     "Feature",
+    "GuardedChange",
+    "LeftOut",
     "Loops",
     "NotReached",
     "NotSent",
@@ -63,15 +70,20 @@ __all__ = [
     "RateLimited",
     "Request",
     "ResponseLost",
+    "RoomRules",
     "SignatureInvalid",
     "Unreachable",
     "Viewer",
     "WebhookEvent",
+    "broken",
     "external_http_client",
     "format_money",
     "get_logger",
     "json_answer",
     "now_ms",
+    "ok",
     "opened",
+    "part_of",
+    "suspicious",
     "verify",
 ]

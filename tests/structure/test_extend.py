@@ -5,6 +5,8 @@ To accept a change: `python -P -m tests.structure.test_extend`, and a line in CH
 
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -70,6 +72,15 @@ def test_every_name_is_promised_and_says_what_it_is() -> None:
     assert all(getattr(extend, name) is value for name, value in found.items())
     written = [value for value in found.values() if inspect.isclass(value) or inspect.isfunction(value)]
     assert [value.__name__ for value in written if not value.__doc__] == []
+
+
+def test_no_name_loads_a_model_that_features_add_to() -> None:
+    """Else a package that adds fields could not be imported: that happens while those models are made."""
+    code = (
+        "import sys; import onsale.extend.names;"
+        "print([name for name in sys.modules if name.startswith(('shared.contracts.room', 'shared.contracts.event'))])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_a_name_that_is_not_promised_is_missing() -> None:
