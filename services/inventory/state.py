@@ -7,7 +7,7 @@ from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.auth import HolderAuthenticator
-from services.inventory.catalogue.apply_event_file import EventFiles
+from services.inventory.catalogue.apply_event_file import EventFilePart, EventFiles
 from services.inventory.layout.layout import EventCache
 from services.inventory.layout.pictures import Pictures
 from services.inventory.reconcile.oversell_refunds import OversellRefunds
@@ -23,6 +23,7 @@ from services.inventory.reservations.reserve import Batchers, BatchSizer
 from services.inventory.reservations.returns import ReturnService
 from services.inventory.reservations.sessions import SessionStock
 from services.inventory.settings import Settings
+from services.inventory.stock.allotments import Allotments
 from services.inventory.stock.editor import StockEditor
 from services.inventory.tuning import DEFAULTS, Tuning
 from shared.contracts.orders import OrdersClient
@@ -56,7 +57,8 @@ class State:
         self.seat_states = SeatStates(db, stock, snapshots)
         self.availability = AvailabilityPublisher(self.autocommit_db, stock, catalogue, snapshots, self.seat_states)
         self.redis_monitor = RedisStockMonitor(db, stock, catalogue)
-        self.event_files = EventFiles(db, stock, self.redis_monitor)
+        self.event_file_parts: list[EventFilePart] = [Allotments()]  # features add theirs
+        self.event_files = EventFiles(db, stock, self.redis_monitor, self.event_file_parts)
         self.pictures = Pictures(db)
         self.stock_editor = StockEditor(db, stock, catalogue)
         self.documents = Documents()

@@ -48,7 +48,7 @@ async def get_event(operator: Viewer, state: StateDep, event_id: EventIdPath) ->
     """As it stands now: applying it changes nothing. Allotments that are open are left out, as their places are on
     sale.
     """
-    return await read_event_file(state.db, event_id)
+    return await read_event_file(state.db, event_id, state.event_file_parts)
 
 
 @router.put(

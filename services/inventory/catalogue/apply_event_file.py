@@ -1,12 +1,12 @@
 """Event files: apply one to the database, idempotently, without taking a place that is held, sold or blocked.
 
 Applying takes the same exclusive lock as a rebuild, so no hold is written meanwhile. If seats are added or removed the
-Redis epoch rises and Redis is rebuilt; GA capacity, prices, limits and allotments change while sales go on.
+Redis epoch rises and Redis is rebuilt; GA capacity, prices, limits and blocked places change while sales go on.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from sqlalchemy import RowMapping, delete, insert, select, text, update
@@ -19,7 +19,6 @@ from services.inventory.problems import StockConflict
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.push import push_stock
 from services.inventory.redis_stock.rebuild import EXCLUSIVE_LOCK, RedisStockMonitor
-from services.inventory.stock.allotments import upsert
 from services.inventory.stock.blocking import conflict
 from services.inventory.store.change import DirtySet, StockChange
 from services.inventory.store.snapshot import count_sections
@@ -125,6 +124,20 @@ def _same_shape(now: Row, wanted: Row) -> bool:
     return all(now[name] == wanted[name] for name in SHAPE) and _same_in_front(now, wanted)
 
 
+class EventFilePart(Protocol):
+    """A part of event files that a feature stores."""
+
+    async def apply(self, change: StockChange, file: EventFile, *, dry_run: bool) -> bool:
+        """Stores the part of this file, after its sections, in the same transaction; whether that changed anything.
+        What it raises is the operator's answer, and then nothing of the file is applied. A dry run is rolled back.
+        """
+        ...
+
+    async def read(self, connection: AsyncConnection, event: RowMapping) -> Mapping[str, Any]:
+        """The part's fields, as stored for this row of `inventory.event`: to apply them changes nothing."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class AppliedStock:
     """Whether the file changed anything, and which places Redis must be updated for; none if it will be rebuilt."""
@@ -134,8 +147,9 @@ class AppliedStock:
 
 
 async def apply_event_file(
-    db: AsyncEngine, file: EventFile, *, actor: str = "system", reason: str | None = None, dry_run: bool = False
-) -> AppliedStock:
+    db: AsyncEngine, file: EventFile, *, actor: str = "system", reason: str | None = None, dry_run: bool = False,
+    parts: Sequence[EventFilePart] = (),
+) -> AppliedStock:  # fmt: skip
     """Raises `StockConflict`, or `InvalidRequest` for a picture that was not uploaded, and then nothing was changed. A
     dry run changes nothing, and checks the same but the pictures, which are uploaded after it.
     """
@@ -147,8 +161,8 @@ async def apply_event_file(
         await change.lock((await connection.execute(query)).scalars())
         _require_same_currency(change, file, before)
         seats_changed, metadata_changed = await _apply_sections(change, file)
-        for allotment in file.allotments:
-            metadata_changed |= await upsert(change, allotment.allotment_id, allotment)
+        for part in parts:
+            metadata_changed |= await part.apply(change, file, dry_run=dry_run)
         wanted = _event_row(file)
         event_changed = before is None or any(before[name] != value for name, value in wanted.items())
         changed = seats_changed or metadata_changed or event_changed
@@ -240,12 +254,17 @@ async def _apply_sections(change: StockChange, file: EventFile) -> tuple[bool, b
 class EventFiles:
     """Applies event files to the database, then to Redis."""
 
-    def __init__(self, db: AsyncEngine, redis_stock: RedisStock, redis_monitor: RedisStockMonitor) -> None:
-        self._db, self._redis_stock, self._redis_monitor = db, redis_stock, redis_monitor
+    def __init__(
+        self, db: AsyncEngine, redis_stock: RedisStock, redis_monitor: RedisStockMonitor,
+        parts: Sequence[EventFilePart] = (),
+    ) -> None:  # fmt: skip
+        self._db, self._redis_stock, self._redis_monitor, self._parts = db, redis_stock, redis_monitor, parts
 
     async def apply(self, file: EventFile, *, actor: str, reason: str | None, dry_run: bool) -> EventApplied:
         """Raises `StockConflict`, and then nothing was changed."""
-        applied = await apply_event_file(self._db, file, actor=actor, reason=reason, dry_run=dry_run)
+        applied = await apply_event_file(
+            self._db, file, actor=actor, reason=reason, dry_run=dry_run, parts=self._parts
+        )  # fmt: skip
         if not dry_run:
             if applied.dirty:
                 await push_stock(self._db, self._redis_stock, file.event_id, applied.dirty)

@@ -1,17 +1,14 @@
-"""Reads inventory's part of an event file back from the database: applying it again changes nothing.
+"""Reads inventory's part of an event file back from the database: applying it again changes nothing."""
 
-Allotments that are open are left out: their places are on sale, and a copy of the event must not block them again.
-"""
-
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import RowMapping, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory import tables
-from services.inventory.stock.allotments import allotments
+from services.inventory.catalogue.apply_event_file import EventFilePart
 from shared.contracts.event_file import GaSection, SalesPart, SeatedSection, StockPart
-from shared.contracts.event_parts.allotments import Allotment
 from shared.contracts.event_parts.seat_labels import stored_labels
 from shared.errors.problems import UnknownEvent
 from shared.postgres.engine import snapshot
@@ -20,7 +17,7 @@ from shared.runtime.clock import is_offset, zone_of
 EVENT_FIELDS = ("event_id", "name", "venue", "currency", "rehearsal")
 
 
-async def read_event_file(db: AsyncEngine, event_id: str) -> StockPart:
+async def read_event_file(db: AsyncEngine, event_id: str, parts: Iterable[EventFilePart] = ()) -> StockPart:
     """Raises `UnknownEvent`."""
     async with snapshot(db) as connection:
         mine = select(tables.event).where(tables.event.c.event_id == event_id)
@@ -29,12 +26,11 @@ async def read_event_file(db: AsyncEngine, event_id: str) -> StockPart:
             raise UnknownEvent
         query = select(tables.section).where(tables.section.c.event_id == event_id).order_by(tables.section.c.ordinal)
         sections = (await connection.execute(query)).mappings().all()
-        blocked = [row for row in await allotments(connection, event_id) if row["opened_at"] is None]
+        own = [field for part in parts for field in (await part.read(connection, event)).items()]
     return StockPart.model_validate({
         **{name: event[name] for name in EVENT_FIELDS}, **_times(event),
         "sales": _sales(event), "map": event["hall_map"], "brand": event["brand"],
-        "sections": [_section(row) for row in sections],
-        "allotments": [{name: row[name] for name in Allotment.model_fields if name in row} for row in blocked],
+        "sections": [_section(row) for row in sections], **dict(own),
     })  # fmt: skip
 
 

@@ -18,7 +18,8 @@ from services.inventory.redis_stock.push import push_stock
 from services.inventory.stock.blocking import block, unblock
 from services.inventory.store.change import DirtySet, StockChange, section_ids, stock_change
 from shared.concurrency.background import QUIET_S, Quiet
-from shared.contracts.event_parts.allotments import AllotmentBody, Places
+from shared.contracts.event_file import EventFile
+from shared.contracts.event_parts.allotments import Allotment, AllotmentBody, Places
 from shared.errors.problems import Problem
 from shared.postgres.engine import DB_AWAY
 from shared.redis.client import REDIS_AWAY
@@ -136,6 +137,18 @@ async def allotments(connection: AsyncConnection, event_id: str) -> list[dict[st
         }
         for row in rows
     ]  # fmt: skip
+
+
+class Allotments:
+    """The allotments of event files."""
+
+    async def apply(self, change: StockChange, file: EventFile, *, dry_run: bool) -> bool:
+        return any([await upsert(change, each.allotment_id, each) for each in file.allotments])
+
+    async def read(self, connection: AsyncConnection, event: RowMapping) -> dict[str, Any]:
+        """Open ones are left out: their places are on sale, and a copy of the event must not block them again."""
+        blocked = [row for row in await allotments(connection, event["event_id"]) if row["opened_at"] is None]
+        return {"allotments": [{name: row[name] for name in Allotment.model_fields if name in row} for row in blocked]}
 
 
 class AllotmentOpener:
