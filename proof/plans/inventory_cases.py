@@ -5,7 +5,7 @@ from hashlib import md5
 from typing import Any
 
 from proof.plans.case import Case, every, fan, ids
-from services.inventory.store.holders import EACH_HOLDER
+from services.inventory.store.snapshot import EACH_HOLDER
 
 BATCH = 100
 NULLS: list[None] = [None] * BATCH
@@ -160,7 +160,7 @@ CASES = {
     "store.snapshot.TAKEN_SEATS": Case(every, section_ids=[f"S{i}" for i in range(1, 51)]),
     "store.snapshot.LIVE": Case(every),
     "sql/live_places": Case(BATCH),
-    "store.key_ranges.RANGE_END": Case(BATCH),
+    "store.snapshot.RANGE_END": Case(BATCH),
     "store.snapshot.SOLD": Case(BATCH, ids=BOUGHT),
     "store.snapshot.REVOKED": Case(every),
     "sql/overdue_payments": Case(BATCH),

@@ -17,8 +17,16 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from services.inventory.layout.layout import Layout, SeatPosition, StockSelection
 from services.inventory.redis_keys import EPOCH, Keys
 from services.inventory.store.drift import Drift, SeatRow
-from services.inventory.store.holders import EACH_HOLDER, IN_GROUPS, Holders, group_of
-from services.inventory.store.snapshot import MARKS, SectionStock, StockSnapshot, read_stock
+from services.inventory.store.snapshot import (
+    EACH_HOLDER,
+    IN_GROUPS,
+    MARKS,
+    Holders,
+    SectionStock,
+    StockSnapshot,
+    group_of,
+    read_stock,
+)
 from shared.redis.client import Redis
 
 MISSING, THERE = "missing", "there"

@@ -9,21 +9,147 @@ planner has statistics of tables that were just filled.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from sqlalchemy import Row, RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.layout.layout import ROW_END, SeatPosition, StockSelection
-from services.inventory.store.holders import EACH_HOLDER, Holders
-from services.inventory.store.key_ranges import KeyRange, key_ranges, section_groups
-from services.inventory.store.owners import Dispute, disputes
+from services.inventory.store.drift import SeatRow
 from services.inventory.store.reservations import LiveHold
 from shared.concurrency.coalescing import chunks
 from shared.postgres.engine import snapshot, statement
 from shared.runtime.clock import now_ms
+
+# How holders are counted: each by name, or in groups of those whose names end alike. A holder's name is a keyed hash
+# in base64, so an event has at most 4,096 groups of about the same size however many buy, and two stocks that are
+# compared group by group need no list of all buyers.
+
+WHOLE_NAME, ENDING = 2**31 - 1, 2
+
+
+def group_of(holder: str) -> str:
+    """The name of the holder's group."""
+    return holder[-ENDING:]
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """Holders are named by the last `characters` of their names; of all groups, or of some."""
+
+    characters: int
+    groups: frozenset[str] | None = None
+
+    def name(self, holder: str) -> str | None:
+        """The name by which this holder is counted, or None if the group is not wanted."""
+        if self.groups is not None and group_of(holder) not in self.groups:
+            return None
+        return holder[-self.characters :]
+
+    def columns(self) -> dict[str, Any]:
+        """The same for a statement: the parameters `characters`, `ending` and `groups`."""
+        groups = None if self.groups is None else sorted(self.groups)
+        return {"characters": self.characters, "ending": ENDING, "groups": groups}
+
+    def of(self, groups: frozenset[str]) -> "Holders":
+        """The same, of these groups only."""
+        return replace(self, groups=groups)
+
+
+EACH_HOLDER, IN_GROUPS = Holders(WHOLE_NAME), Holders(ENDING)
+
+
+# Bounded parts of an event's stock, so that each statement stays within its time limit however large the event is.
+
+KeyRange = dict[str, Any]
+SEATS_PER_STATEMENT, RESERVATIONS_PER_RANGE = 100_000, 20_000
+RANGE_END = text(
+    "SELECT max(reservation_id) FROM (SELECT reservation_id FROM inventory.reservation "
+    "WHERE (event_id, reservation_id) > (:event_id, :after) AND event_id <= :event_id "
+    "ORDER BY event_id, reservation_id LIMIT :count_max) AS range"
+)
+
+
+def section_groups(rows: Iterable[Row[Any]]) -> Iterator[list[Row[Any]]]:
+    """Seated sections, in groups of at most `SEATS_PER_STATEMENT` seats (a larger section is a group of its own)."""
+    group: list[Row[Any]] = []
+    seats = 0
+    for row in rows:
+        if row.kind != "seated":
+            continue
+        if group and seats + row.rows * row.seats_per_row > SEATS_PER_STATEMENT:
+            yield group
+            group, seats = [], 0
+        group.append(row)
+        seats += row.rows * row.seats_per_row
+    if group:
+        yield group
+
+
+async def key_ranges(connection: AsyncConnection, event_id: str) -> list[KeyRange]:
+    """The event's reservations in ranges of their key: `after` (exclusive) to `upto` (inclusive)."""
+    ranges, after = list[KeyRange](), ""
+    while True:
+        values = {"event_id": event_id, "after": after, "count_max": RESERVATIONS_PER_RANGE}
+        upto = await connection.scalar(RANGE_END, values)
+        if upto is None:
+            return ranges
+        ranges.append({"event_id": event_id, "after": after, "upto": upto})
+        after = upto
+
+
+# Disputed seats: those whose row and live reservations disagree about the owner, read in bounded parts. A seat names
+# its reservation, and a reservation lists its seats. Two statements find every disagreement: live reservations whose
+# seat does not name them, and seats that name no live reservation.
+
+UNNAMED_OWNERS = statement(__package__, "unnamed_owners")
+UNOWNED_SEATS = statement(__package__, "unowned_seats")
+OWNERS = statement(__package__, "owners")
+PLACES_AT_ONCE = 1_000
+
+
+class Dispute(NamedTuple):
+    """A seat whose owner is disputed: what its row says, what it should say, and how many bought it."""
+
+    section_id: str
+    position: int
+    actual: SeatRow
+    expected: SeatRow
+    buyers: int
+
+
+async def disputes(
+    connection: AsyncConnection, event_id: str, sections: Iterable[Row[Any]], ranges: Iterable[KeyRange]
+) -> list[Dispute]:
+    """All disputed seats, in the snapshot of `connection`. Every live owner of a disputed seat is either among those
+    that claim it or the one it names.
+    """
+    claims: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
+    for key_range in ranges:
+        for row in await connection.execute(UNNAMED_OWNERS, key_range):
+            claims[row.section_id, row.position].update(filter(None, (row.named, row.owner)))
+    for some in section_groups(sections):
+        values = {"event_id": event_id, "section_ids": [row.section_id for row in some]}
+        for row in await connection.execute(UNOWNED_SEATS, values):
+            claims[row.section_id, row.position].add(row.named)
+    found = []
+    for places in chunks(sorted(claims), PLACES_AT_ONCE):
+        triples = [(*place, reservation_id) for place in places for reservation_id in claims[place]]
+        section_ids, positions, ids = map(list, zip(*triples, strict=True))
+        values = {"event_id": event_id, "section_ids": section_ids, "positions": positions, "ids": ids}
+        rows = await connection.execute(OWNERS, values)
+        found += [_dispute(list(owners)) for _, owners in groupby(rows, lambda row: (row.section_id, row.position))]
+    return found
+
+
+def _dispute(owners: Sequence[Row[Any]]) -> Dispute:
+    first, buyers = owners[0], sum(row.owner_status == "confirmed" for row in owners)
+    expected = SeatRow("sold" if buyers else "held" if first.owner else "available", first.owner)
+    return Dispute(first.section_id, first.position, SeatRow(first.status, first.reservation_id), expected, buyers)
+
 
 MARKS = {"available": ".", "held": "h", "sold": "s", "blocked": "x"}
 RESERVATIONS_PER_STATEMENT = 1_000

@@ -1,9 +1,12 @@
-"""Invalid requests: each is answered with its own problem document and changes nothing."""
+"""Invalid requests: each is answered with its own problem document and changes nothing; and ids of reservations, from
+the holder and the key of a request, or at random.
+"""
 
 from typing import Any
 
 import pytest
 
+from services.inventory.api.reservations import random_id, reservation_id_of_key
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
 from tests.support.running.suite import bearer, problem
 
@@ -146,3 +149,16 @@ async def test_an_order_has_no_more_tickets_than_the_event_and_the_pass_allow(in
     with_pass = make_pass("fan", qty_max=2)
     assert problem(await inventory.reserve("fan", token=with_pass, **three)) == (409, "limit-exceeded")
     assert (await inventory.reserve("fan", **three)).status_code == 201
+
+
+def test_two_fans_with_one_key_have_two_reservations() -> None:
+    one, other = (reservation_id_of_key("show", holder, "my-key") for holder in ("ann", "ben"))
+    assert one != other
+    assert one == reservation_id_of_key("show", "ann", "my-key")
+    assert one != reservation_id_of_key("another", "ann", "my-key")
+
+
+def test_ids_of_reservations_cannot_be_guessed() -> None:
+    suffixes = {random_id()[12:] for _ in range(600)}  # after the time, from more than one reading of randomness
+    assert len(suffixes) == 600
+    assert {len(suffix) for suffix in suffixes} == {20}

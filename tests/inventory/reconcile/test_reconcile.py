@@ -1,6 +1,9 @@
-"""Reconciliation: the database against itself and Redis, by concurrent reconcilers and during concurrent sales."""
+"""Reconciliation: the database against itself and Redis, by concurrent reconcilers, during concurrent sales and with
+many buyers; and the invariants, which each fault violates that is written to the database on purpose.
+"""
 
 import asyncio
+import tracemalloc
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,18 +13,17 @@ from unittest.mock import AsyncMock
 import pytest
 from sqlalchemy import text
 
-from services.inventory.reconcile import reconciler
+from services.inventory.reconcile import reconciler, redis_diff
 from services.inventory.reconcile.reconciler import Reconciler
 from services.inventory.reconcile.redis_diff import StockComparison, compare_stock, differences, read_redis_stock
 from services.inventory.redis_keys import Keys
 from services.inventory.reservations.partial_release import keep_only
 from services.inventory.store import repair
 from services.inventory.store.drift import Drift, SeatRow
-from services.inventory.store.holders import EACH_HOLDER
-from services.inventory.store.snapshot import read_stock
+from services.inventory.store.snapshot import EACH_HOLDER, read_stock
 from shared.contracts.admin.inventory import ReconcilePass
 from shared.redis.client import REDIS_AWAY
-from tests.inventory.actions import buy, put_large_event, reconcile, second_reconciler, sell, sql
+from tests.inventory.actions import buy, put_large_event, rebuild, reconcile, second_reconciler, sell, sql, usage
 from tests.inventory.conftest import EVENT, Inventory
 from tests.support.wait import wait_until
 
@@ -323,3 +325,154 @@ async def test_drift_is_corrected_during_concurrent_sales(inventory: Inventory) 
     assert corrected == 2
     assert await inventory.counts("GA1") == (500, 0)
     assert await inventory.violations() == []
+
+
+OWNER, AT_MOST_ONE = "7 confirmed ⇒ its seats are sold to it", "2 a seat has at most one live owner"
+SEAT = "event_id = :event_id AND section_id = 'A' AND position = 0"
+FAULTS = {
+    "a buyer's seat is somebody else's": (
+        f"UPDATE inventory.seat SET reservation_id = :held WHERE {SEAT}", {AT_MOST_ONE, OWNER}
+    ),
+    "a buyer's seat is only held": (f"UPDATE inventory.seat SET status = 'held' WHERE {SEAT}", {AT_MOST_ONE, OWNER}),
+    "a buyer's seat is free": (
+        f"UPDATE inventory.seat SET status = 'available', reservation_id = NULL WHERE {SEAT}", {AT_MOST_ONE, OWNER}
+    ),
+    "a seat is sold to a reservation that ended": (
+        "UPDATE inventory.reservation SET status = 'refunded', confirmed_at = NULL WHERE reservation_id = :bought",
+        {AT_MOST_ONE},
+    ),
+    "a seat is sold to a reservation without it": (
+        "DELETE FROM inventory.reservation_seat WHERE reservation_id = :bought", {AT_MOST_ONE}
+    ),
+    "a seat is sold and held": (
+        "INSERT INTO inventory.reservation_seat SELECT event_id, :held, section_id, position, unit_price_minor "
+        "FROM inventory.reservation_seat WHERE reservation_id = :bought",
+        {AT_MOST_ONE},
+    ),
+    "a seat is sold twice": (
+        "INSERT INTO inventory.reservation_seat SELECT event_id, :twice, section_id, position, unit_price_minor "
+        "FROM inventory.reservation_seat WHERE reservation_id = :bought",
+        {AT_MOST_ONE, OWNER},
+    ),
+    "a sale has no order": (
+        "UPDATE inventory.reservation SET order_reference = NULL WHERE reservation_id = :bought", {OWNER}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_every_fault_of_seat_ownership_breaks_its_invariant(inventory: Inventory, fault: str) -> None:
+    bought = await sell(inventory, "buyer", seats=["A-1-1"])
+    twice = await sell(inventory, "other", seats=["A-1-2"])
+    held = await inventory.hold("holder", seats=["A-1-3"])
+    assert await inventory.violations() == []
+    statement, invariants = FAULTS[fault]
+    named = {"bought": bought, "twice": twice, "held": held}
+    await sql(inventory, statement, **{name: value for name, value in named.items() if f":{name}" in statement})
+    violated = {violation["invariant"]: violation["detail"] for violation in await inventory.violations()}
+    assert {name for name in violated if name[:2] in ("2 ", "7 ")} == invariants
+    if AT_MOST_ONE in violated:
+        assert violated[AT_MOST_ONE].startswith("1 violated: A:0 "), violated
+
+
+MORE = "generate_series(CAST(:bought AS int) + 1, CAST(:more AS int)) AS n"
+HOLDER = "translate(encode(substr(sha256(CAST('h' || n AS bytea)), 1, 24), 'base64'), '+/', '-_')"  # as of a real fan
+BUY = (
+    "INSERT INTO inventory.reservation (event_id, reservation_id, holder, total_minor, currency, status, "
+    "order_reference, reserved_until_ms, fingerprint, confirmed_at) SELECT :event_id, md5('r' || n), "
+    f"{HOLDER}, 1, 'EUR', 'confirmed', 'order-' || n, 0, 'stock.body', now() FROM {MORE}"
+)
+BUY_GA = (
+    "INSERT INTO inventory.reservation_ga (event_id, reservation_id, section_id, quantity, unit_price_minor) "
+    f"SELECT :event_id, md5('r' || n), 'GA1', 1, 1 FROM {MORE}"
+)
+REVOKE = (
+    "INSERT INTO inventory.revoked_pass (event_id, jti, expires_at_ms) SELECT :event_id, md5('p' || n), "
+    f"(extract(epoch FROM now()) * 1000)::bigint + 600000 FROM {MORE}"
+)
+LOWER = (
+    "UPDATE inventory.section SET seats_remaining = seats_remaining - (SELECT count(*) FROM "
+    f"{MORE}) WHERE event_id = :event_id AND section_id = 'GA1'"
+)
+
+
+async def buy_up_to(inventory: Inventory, more: int, *, bought: int = 0) -> None:
+    """As many fans have bought a ticket each as `more`, of whom `bought` had one before; their passes are revoked."""
+    await sql(inventory, BUY, BUY_GA, REVOKE, LOWER, bought=bought, more=more)
+    await rebuild(inventory)
+
+
+async def peak_of_a_comparison(inventory: Inventory, *, differing: int) -> int:
+    """The most bytes that Python had at a time, beyond those before: the least of three, as one may prepare its
+    statements.
+    """
+    peaks = []
+    for _ in range(3):
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            assert len((await compared(inventory)).drift) == differing
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        peaks.append(peak - before)
+    return min(peaks)
+
+
+async def compared(inventory: Inventory) -> StockComparison:
+    """Both stocks as they are now."""
+    return await compare_stock(
+        inventory.state.db, inventory.state.redis_stock.redis, inventory.state.catalogue.layout(EVENT)
+    )
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("differing", [1, 0])
+async def test_the_memory_of_a_comparison_does_not_grow_with_the_buyers(inventory: Inventory, differing: int) -> None:
+    """Also if somebody's tickets differ, as they do for a moment nearly always while it sells."""
+    peaks = []
+    await put_large_event(inventory, capacity=100_000)
+    for bought, more in ((0, 10_000), (10_000, 60_000)):
+        await buy_up_to(inventory, more, bought=bought)
+        if differing:
+            await inventory.state.redis_stock.redis.hset(KEYS.usage, "t:nobody", "1")
+        peaks.append(await peak_of_a_comparison(inventory, differing=differing))
+    few, many = peaks
+    assert many < 1.3 * few, (few, many)
+
+
+@pytest.mark.parametrize("buyers", [200, pytest.param(5_000, marks=pytest.mark.proof)])
+async def test_holders_whose_tickets_differ_are_found_by_name(inventory: Inventory, buyers: int) -> None:
+    """Among thousands some are in the same groups."""
+    await put_large_event(inventory, capacity=100_000)
+    await buy_up_to(inventory, buyers)
+    [(holder,)] = await sql(inventory, "SELECT min(holder) FROM inventory.reservation WHERE event_id = :event_id")
+    await inventory.state.redis_stock.redis.hset(KEYS.usage, mapping={f"t:{holder}": 3, "t:nobody": 4})
+    assert set((await compared(inventory)).drift) == {
+        Drift("usage", holder, None, 3, 1),
+        Drift("usage", "nobody", None, 4, 0),
+    }
+    assert (await reconcile(inventory)).corrected == 2
+    assert [(await usage(inventory, name))[0] for name in (holder, "nobody")] == [1, 0]
+    assert await inventory.violations() == []
+
+
+@pytest.mark.parametrize("change", ["begins", "ends"])
+async def test_a_hold_that_changes_while_tickets_are_counted_is_no_drift(
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """It is in the holds and not in the tickets that were counted, or the other way round."""
+    fans = [f"{n}-fan" for n in range(3)]
+    held = {fan: await inventory.hold(fan, ga_section="GA1", ga_quantity=1) for fan in fans if change == "ends"}
+    count = redis_diff._usage
+
+    async def meanwhile(*args: Any) -> Counter[str]:
+        counted, fan = await count(*args), fans.pop()
+        if held:
+            assert (await inventory.fan_request("DELETE", held[fan], fan)).is_success
+        else:
+            await inventory.hold(fan, ga_section="GA1", ga_quantity=1)
+        return counted
+
+    monkeypatch.setattr(redis_diff, "_usage", meanwhile)
+    assert (await compared(inventory)).drift == []

@@ -1,6 +1,9 @@
-"""Background loops over many events: one round trip reads them all, and only changed events cost more."""
+"""Many events: one round trip of a loop reads them all, and only changed ones cost more; on a real cluster the keys of
+an event share one slot, and events on every node are sold.
+"""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +13,12 @@ from redis.asyncio.client import Pipeline
 from services.inventory.catalogue.apply_event_file import apply_event_file
 from services.inventory.redis_keys import Keys
 from shared.contracts.event_file import EventFile
-from tests.inventory.conftest import Inventory, event_file
+from shared.redis.client import node_for_key
+from shared.redis.slot_map import address_of
+from tests.inventory.actions import sell
+from tests.inventory.conftest import EVENT, Inventory, event_file, settings_of, start
+from tests.support.engines.engine_groups import Cluster
+from tests.support.wait import wait_until
 
 EVENTS = 12
 Run = Callable[[Inventory], Awaitable[object]]
@@ -63,3 +71,28 @@ async def test_a_lost_and_a_changed_event_are_found_among_many(inventory: Invent
     await inventory.state.availability.publish()
     assert await redis.hget(changed.meta, "version") > before
     assert not await redis.exists(changed.dirty)
+
+
+ON_NODES = [EVENT, "show-2", "show-3", "show-4"]
+
+
+async def test_events_on_several_cluster_nodes_are_sold(cluster: Cluster, postgres_url: str) -> None:
+    cluster.flush_all()
+    async for inventory in start(settings_of(cluster.url, postgres_url)):
+        for event_id in ON_NODES:
+            assert (await inventory.put({**event_file(), "event_id": event_id})).status_code == 200
+        ready = inventory.state.redis_monitor.ready_since_s
+        await wait_until(partial(ready.keys().__ge__, set(ON_NODES)))
+        nodes = {address_of(await node_for_key(inventory.state.redis_stock.redis, Keys.of(e).meta)) for e in ON_NODES}
+        assert len(nodes) > 1
+        for event_id in ON_NODES:
+            assert (await inventory.reserve("fan", event_id=event_id, seats=["A-1-1"])).status_code == 201
+            assert (await inventory.reserve("other", event_id=event_id, seats=["A-1-1"])).status_code == 409
+        await sell(inventory, "buyer", seats=["A-2-1"], ga_section="GA1", ga_quantity=2)
+        best: dict[str, Any] = {"best_available": {"section_id": "B", "quantity": 2}}
+        released = await inventory.hold("leaver", **best)
+        assert (await inventory.fan_request("POST", released, "leaver", more="/extend")).status_code == 200
+        assert (await inventory.fan_request("DELETE", released, "leaver")).is_success
+        assert (await inventory.operate("POST", "/reconcile")).is_success
+        assert await inventory.counts("GA1") == (18, 0)
+        assert await inventory.violations() == []

@@ -1,13 +1,18 @@
-"""Writes of holds to the database: fences, tombstones, savepoints and ordered locks."""
+"""Writes of holds to the database: fences, tombstones, savepoints and ordered locks; consent to reminders, which is
+stored with its hold; and the gauges of live holds.
+"""
 
 import asyncio
+from typing import Any
 
 import asyncpg
 import pytest
+from prometheus_client import REGISTRY
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from services.inventory.catalogue.apply_event_file import apply_event_file
+from services.inventory.gauges import LiveHoldGauges
 from services.inventory.layout.layout import EventCache, Layout
 from services.inventory.redis_stock.rebuild import EXCLUSIVE_LOCK, RAISE_EPOCH
 from services.inventory.reservations.expiry import INSERT_TOMBSTONES
@@ -17,7 +22,7 @@ from shared.contracts.event_file import EventFile
 from shared.postgres.engine import fenced
 from shared.postgres.migrations import drift
 from tests.inventory.actions import replace_in_sql
-from tests.inventory.conftest import EVENT, event_file
+from tests.inventory.conftest import EVENT, Inventory, event_file
 from tests.support.wait import wait_until
 
 UNTIL = 4_000_000_000_000
@@ -193,3 +198,40 @@ async def test_the_loser_of_a_deadlock_is_retried_and_written(postgres: AsyncEng
         await _are_waiting(postgres, 1)
         await other.execute(lock, {"s": "A"})
     assert await writing == ["written"]
+
+
+async def poll(inventory: Inventory, *acknowledged: str) -> list[dict[str, Any]]:
+    answer = await inventory.post_internal("/reminder-consents/poll", {"acknowledged": list(acknowledged)})
+    return list(answer["consents"])
+
+
+async def test_consent_is_kept_with_its_hold_until_orders_acknowledges_it(inventory: Inventory) -> None:
+    body: dict[str, Any] = {"ga_section": "GA1", "ga_quantity": 1, "email": "ada@example.org"}
+    reservation_id = await inventory.hold("consenting", **body, reminders=True)
+    assert (await inventory.reserve("silent", **body)).status_code == 201
+    for _ in range(2):
+        (consent,) = await poll(inventory)
+        assert (consent["reservation"]["reservation_id"], consent["email"]) == (reservation_id, "ada@example.org")
+    assert await poll(inventory, reservation_id) == []
+    assert await poll(inventory) == []
+
+
+def pending(status: str = "pending_payment") -> float | None:
+    return REGISTRY.get_sample_value("inventory_holds_pending", {"event_id": EVENT, "status": status})
+
+
+async def test_live_holds_are_counted_by_status_until_they_end(inventory: Inventory) -> None:
+    gauges = LiveHoldGauges(inventory.state.autocommit_db)
+    first = await inventory.hold("ann", seats=["A-1-1"])
+    second = await inventory.hold("bob", seats=["A-1-2"])
+    await gauges.refresh()
+    assert (pending(), pending("paying")) == (2, 0)
+    assert await inventory.outcome("begin-payment", second, "A1") == "done"
+    await gauges.refresh()
+    assert (pending(), pending("paying")) == (1, 1)
+    assert (REGISTRY.get_sample_value("inventory_oldest_hold_seconds", {"event_id": EVENT}) or 0) > 0
+    assert (await inventory.fan_request("DELETE", first, "ann")).is_success
+    assert await inventory.outcome("confirm", second, "A1") == "done"
+    await gauges.refresh()
+    assert (pending(), pending("paying")) == (0, 0)
+    assert REGISTRY.get_sample_value("inventory_oldest_hold_seconds", {"event_id": EVENT}) == 0
