@@ -19,7 +19,7 @@ from shared.routes import SALE_SERVICES, SERVICES, Service
 OWN = "features"
 GROUP = "onsale.features"
 
-FilePlace = Literal["room", "room_patch", "event"]
+FilePlace = Literal["room", "room_patch", "event", "sales"]
 
 
 class BadFeature(ValueError):
@@ -58,7 +58,8 @@ class Feature:
     and, with tables, `tables`, `columns.yaml` and `migrations`.
 
     `file_parts` has by place in the event file the fields that it adds there, as `module:name` of a `Body` in a module
-    that imports no service: to the options of a room, to their change by an operator, to the event itself.
+    that imports no service: to the options of a room, to their change by an operator, to the event itself, to its
+    sales.
     `name` is how operators switch it off, `what` a line for them.
     """
 

@@ -4,19 +4,20 @@ Queue and inventory each know a part; only a reader of both sees that they do no
 """
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from onsale.admin_client import AdminClient
 from onsale.doctor.findings import Finding
 from onsale.errors import OperatorError
-from shared.contracts.admin import inventory, queue
+from shared.contracts.admin import queue
 from shared.contracts.admin.checks import Check, broken, ok, suspicious
 from shared.contracts.catalogue import EventCard, EventDetails
+from shared.contracts.event_file import StockPart
 from shared.contracts.prices import PRICES_MAX
 
 AT_ONCE = 8
-OVERDUE = timedelta(minutes=1)  # allotments are opened every second
 SUBJECT = "Schedule"
 
 
@@ -25,7 +26,6 @@ class Event(NamedTuple):
 
     details: EventDetails
     room: queue.RoomView
-    allotments: list[inventory.AllotmentReport]
 
 
 async def check_events(admin: AdminClient) -> list[Finding]:
@@ -50,18 +50,18 @@ async def _check_event(admin: AdminClient, event_id: str, now: datetime) -> list
     try:
         details = await admin.read_event_on_sale(event_id)
         room = await admin.read_room(event_id)
-        stock = await admin.read_stock(event_id)
+        file = await admin.read_inventory_event(event_id)
     except OperatorError as failed:
         advice = "Apply its event file again: it is not known to every service."
         return [broken(SUBJECT, f"cannot be read: {failed}", advice)]
-    return check_schedule(Event(details, room, stock.allotments), now) + await amounts(admin, event_id)
+    own = file.findings(sale_ends_at=room.sale_ends_at, starts_at=details.starts_at, now=now)
+    return check_schedule(Event(details, room), now, own) + await amounts(admin, event_id, file)
 
 
-async def amounts(admin: AdminClient, event_id: str) -> list[Check]:
+async def amounts(admin: AdminClient, event_id: str, file: StockPart) -> list[Check]:
     """Prices, fees and codes that were applied before a provider that cannot charge them was configured."""
     try:
-        sections = (await admin.read_inventory_event(event_id)).sections
-        priced = [price for one in sections for price in (one, *getattr(one, "price_levels", ()))]
+        priced = [price for one in file.sections for price in (one, *getattr(one, "price_levels", ()))]
         each = sorted({price.price_minor + price.fee_minor for price in priced})
         parts = [each[n : n + PRICES_MAX] for n in range(0, len(each), PRICES_MAX)]
         answers = [await admin.check_amounts(event_id, each=part) for part in parts]
@@ -72,9 +72,9 @@ async def amounts(admin: AdminClient, event_id: str) -> list[Check]:
     return [broken("Amounts", refusal, advice) for refusal in found]
 
 
-def check_schedule(event: Event, now: datetime) -> list[Check]:
-    """What does not fit; one `ok` if all does."""
-    found = [*_order(event), *_state(event, now), *_durations(event), *_allotments(event, now), *event.room.findings()]
+def check_schedule(event: Event, now: datetime, own: Sequence[Check] = ()) -> list[Check]:
+    """What does not fit, with the `own` findings of its file; one `ok` if all does."""
+    found = [*_order(event), *_state(event, now), *_durations(event), *own, *event.room.findings()]
     times = (event.room.queue_opens_at, event.room.sale_starts_at, event.room.sale_ends_at, event.details.starts_at)
     names = ("queue opens", "sale starts", "sale ends", "show starts")
     named = [f"{name} {at:%Y-%m-%d %H:%M}" for name, at in zip(names, times, strict=True) if at]
@@ -120,19 +120,3 @@ def _durations(event: Event) -> list[Check]:
             )
         ]
     return []
-
-
-def _allotments(event: Event, now: datetime) -> list[Check]:
-    checks = []
-    for allotment in event.allotments:
-        subject, opens_at = f"Allotment {allotment.allotment_id}", allotment.opens_at
-        if opens_at is None or allotment.opened_at is not None:
-            continue
-        if event.room.sale_ends_at and opens_at >= event.room.sale_ends_at:
-            advice = "Nobody can buy its places: open it earlier, or end the sale later."
-            checks.append(broken(subject, "opens after the sale has ended", advice))
-        elif opens_at >= event.details.starts_at:
-            checks.append(suspicious(subject, "opens after the show has begun", "Open it earlier: `onsale stock`."))
-        elif opens_at < now - OVERDUE:
-            checks.append(broken(subject, f"was to open at {opens_at:%Y-%m-%d %H:%M}", "See the log of inventory."))
-    return checks

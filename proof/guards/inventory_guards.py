@@ -279,7 +279,7 @@ DATABASE = (
     ),
     Guard(
         "Blocking takes no more places than are left",
-        "services/inventory/stock/sql/block_places.sql", "s.seats_remaining >= locked.n AND ", "",
+        "features/stock/inventory/sql/block_places.sql", "s.seats_remaining >= locked.n AND ", "",
         "test_ga_tickets_are_blocked_by_quantity",
     ),
     Guard(
@@ -294,7 +294,7 @@ DATABASE = (
     ),
     Guard(
         "Cancelling more buyers than the event allows needs an admin",
-        "services/inventory/reconcile/oversell.py",
+        "features/stock/inventory/oversell.py",
         'return "waiting" if percent > policy["review_percent"] else "cancelling"', 'return "cancelling"',
         "test_a_cancellation_above_the_limit_needs_the_approval_of_an_admin",
     ),
@@ -500,13 +500,13 @@ SERVICE = (
     ),
     Guard(
         "An allotment is opened once",
-        "services/inventory/stock/allotments.py", "allotment_id = :allotment_id AND opened_at IS NULL",
+        "features/stock/inventory/allotments.py", "allotment_id = :allotment_id AND opened_at IS NULL",
         "allotment_id = :allotment_id",
         "test_concurrent_openers_open_an_allotment_once",
     ),
     Guard(
         "A seat that is held or sold is not blocked",
-        "services/inventory/stock/blocking.py", 'if row.status in ("held", "sold"):', "if False:",
+        "features/stock/inventory/blocking.py", 'if row.status in ("held", "sold"):', "if False:",
         "test_blocking_held_or_sold_seats_is_refused_and_names_them",
     ),
     Guard(

@@ -77,7 +77,7 @@ OTHER_LOOPS = (
     ),
     Guard(
         "An allotment opens at its time",
-        f"{INVENTORY}/stock/allotments.py", "return Quiet(min(QUIET_S, next_ms / 1000))", "return Quiet()",
+        "features/stock/inventory/allotments.py", "return Quiet(min(QUIET_S, next_ms / 1000))", "return Quiet()",
         "test_the_opener_is_quiet_until_the_next_opening",
     ),
     Guard(

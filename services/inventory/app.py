@@ -10,7 +10,7 @@ from functools import partial
 from fastapi import FastAPI
 
 from services.inventory import internal
-from services.inventory.admin import events, reconcile, stock
+from services.inventory.admin import events
 from services.inventory.api import catalogue as api_catalogue
 from services.inventory.api import reservations
 from services.inventory.api.forms import FORMS
@@ -19,7 +19,6 @@ from services.inventory.checks import own_checks
 from services.inventory.gauges import REFRESH_S, LiveHoldGauges
 from services.inventory.settings import Settings
 from services.inventory.state import State
-from services.inventory.stock.allotments import AllotmentOpener
 from services.inventory.store.drift import delete_old_drift
 from services.inventory.tuning import DEFAULTS, Tuning
 from shared import rpc
@@ -52,7 +51,7 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
     app = create_service(
         "inventory", settings, title="inventory", lifespan=_lifespan,
         fast_routes=[*api_catalogue.FAST_ROUTES, *reservations.FAST_ROUTES],
-        routers=[events.router, reconcile.router, stock.router], internal_api=internal.API, checks=_checks, load=load,
+        routers=[events.router, events.changes], internal_api=internal.API, checks=_checks, load=load,
         own_checks=partial(own_checks, settings), forms=FORMS, body_max_bytes=EVENT_FILE_MAX_BYTES,
     )  # fmt: skip
     app.state.tuning = tuning
@@ -113,7 +112,6 @@ def _authenticator(settings: Settings, tuning: Tuning, queue: QueueClient, users
 def _start(loops: Loops, state: State, outbox: Outbox) -> None:
     tuning = state.tuning
     loops.keep(outbox.run, name="inventory.outbox")
-    opener = AllotmentOpener(state.db, state.redis_stock, state.catalogue)
     stock, db = state.redis_stock, state.autocommit_db
     read_clocks = partial(clock_offsets.read_clocks, stock.clocks, db, stock.redis)
     read_engines = partial(refresh_engine_gauges, "inventory", state.autocommit_db, state.redis_stock.redis)
@@ -121,13 +119,11 @@ def _start(loops: Loops, state: State, outbox: Outbox) -> None:
         (state.redis_monitor.check, tuning.redis_check_interval_ms, "redis_monitor"),
         (state.expiry_worker.sweep, tuning.expiry_interval_ms, "expiry"),
         (state.expiry_worker.scan, tuning.expiry_scan_interval_ms, "expiry_scan"),
-        (opener.run_once, tuning.allotment_interval_ms, "allotments"),
         (state.availability.publish, tuning.publish_interval_ms, "availability"),
         (read_clocks, 1000 * clock_offsets.REFRESH_S, "clocks"),
         (state.reconciler.run_once, 1000, "reconcile"),
         (LiveHoldGauges(state.autocommit_db).refresh, 1000 * REFRESH_S, "gauges"),
         (read_engines, 1000 * ENGINES_S, "engine_gauges"),
-        (state.oversell_refunds.run_once, 1000, "oversell_refunds"),
         (partial(delete_old_drift, state.db), 3_600_000, "drift_cleanup"),
     ):
         loops.every(interval_ms / 1000, run, name=f"inventory.{name}")

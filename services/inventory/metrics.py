@@ -51,13 +51,6 @@ DRIFT_CORRECTED = with_series(
     kind=("seat", "count", "hold", "selection", "usage", "database-seat", "database-remaining", "database-blocked",
           "database-oversold", "database-sold-twice"),
 )  # fmt: skip
-OVERSOLD = with_series(
-    Counter("inventory_oversell_total", "Places sold beyond the capacity, by decision.", ["status"]),
-    status=("honoured", "waiting", "cancelling"),
-)
-OVERSELL_WAITING = Gauge(
-    "inventory_oversell_waiting", "Oversells that wait for an operator's decision, as this process sees it."
-)
 RECONCILE_SECONDS = Histogram(
     "inventory_reconcile_seconds",
     "Time of one reconcile pass over an event.",

@@ -33,7 +33,3 @@ class AlreadyBought(Problem, status=409):
 
 class StockConflict(Problem, status=409):
     """This change would remove places that are held, sold or blocked. Nothing was changed."""
-
-
-class UnknownAllotment(Problem, status=404):
-    """This event has no such allotment."""

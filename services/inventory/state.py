@@ -10,7 +10,7 @@ from services.inventory.auth import HolderAuthenticator
 from services.inventory.catalogue.apply_event_file import EventFilePart, EventFiles
 from services.inventory.layout.layout import EventCache
 from services.inventory.layout.pictures import Pictures
-from services.inventory.reconcile.oversell_refunds import OversellRefunds
+from services.inventory.reconcile.invariants import StockCheck
 from services.inventory.reconcile.reconciler import Reconciler
 from services.inventory.redis_stock.availability import AvailabilityPublisher
 from services.inventory.redis_stock.client import RedisStock
@@ -23,8 +23,6 @@ from services.inventory.reservations.reserve import Batchers, BatchSizer
 from services.inventory.reservations.returns import ReturnService
 from services.inventory.reservations.sessions import SessionStock
 from services.inventory.settings import Settings
-from services.inventory.stock.allotments import Allotments
-from services.inventory.stock.editor import StockEditor
 from services.inventory.tuning import DEFAULTS, Tuning
 from shared.contracts.orders import OrdersClient
 from shared.messaging.snapshots import SnapshotPublisher
@@ -50,6 +48,7 @@ class State:
         tuning: Tuning = DEFAULTS,
     ) -> None:
         self.settings, self.tuning, self.db, self.authenticator = settings, tuning, db, authenticator
+        self.orders = orders
         self.autocommit_db = db.execution_options(isolation_level="AUTOCOMMIT")
         self.redis_stock = stock = RedisStock(cache, clocks=Clocks("inventory"))
         self.catalogue = catalogue = EventCache(self.autocommit_db)
@@ -57,10 +56,9 @@ class State:
         self.seat_states = SeatStates(db, stock, snapshots)
         self.availability = AvailabilityPublisher(self.autocommit_db, stock, catalogue, snapshots, self.seat_states)
         self.redis_monitor = RedisStockMonitor(db, stock, catalogue)
-        self.event_file_parts: list[EventFilePart] = [Allotments()]  # features add theirs
+        self.event_file_parts, self.stock_checks = list[EventFilePart](), list[StockCheck]()  # features add theirs
         self.event_files = EventFiles(db, stock, self.redis_monitor, self.event_file_parts)
         self.pictures = Pictures(db)
-        self.stock_editor = StockEditor(db, stock, catalogue)
         self.documents = Documents()
         keys_max = settings.cache_entries_max
         per_s, burst = 1 / tuning.given_back_pause_s, tuning.given_back_at_once
@@ -70,7 +68,6 @@ class State:
         self.payments = Payments(db, stock, catalogue, self.given_back)
         self.returns = ReturnService(db, stock)
         self.expiry_worker = ExpiryWorker(db, stock, catalogue, self.payments, orders)
-        self.oversell_refunds = OversellRefunds(db, self.returns, orders)
         since_s, interval_s = self.redis_monitor.ready_since_s, tuning.reconcile_interval_s
         self.reconciler = Reconciler(db, stock, catalogue, ready_since_s=since_s, interval_s=interval_s)
         sizer = BatchSizer(batch_max=tuning.hold_batch_max, batch_max_contended=tuning.hold_batch_max_contended)

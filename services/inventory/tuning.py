@@ -18,7 +18,6 @@ class Tuning:
     expiry_scan_interval_ms: int = 2000  # how often the database is scanned for due holds
     publish_interval_ms: int = 250  # shortest time between two stock frames of an event
     reconcile_interval_s: float = 60.0  # how often Redis and the database are compared
-    allotment_interval_ms: int = 1000  # how often allotments that are due are opened
 
 
 DEFAULTS = Tuning()

@@ -10,11 +10,18 @@ from zoneinfo import available_timezones
 
 from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
-from shared.contracts.event_parts.allotments import Allotment, RowName
 from shared.contracts.event_parts.brand import Brand
 from shared.contracts.event_parts.hall_map import HallMap
-from shared.contracts.event_parts.seat_labels import SEATS_PER_ROW_MAX, LabelsPart, Rows, SeatLabels, Seats
+from shared.contracts.event_parts.seat_labels import (
+    SEATS_PER_ROW_MAX,
+    LabelsPart,
+    RowName,
+    Rows,
+    SeatLabels,
+    Seats,
+)
 from shared.contracts.fields import Body, Currency, EventId, PlainText, SectionId, StoredCurrency
+from shared.contracts.file_parts import EventFields, with_file_parts
 from shared.contracts.prices import PriceRules
 from shared.contracts.room_options import RatePerS, RoomOptions
 from shared.rules.hall_layout import Block
@@ -72,15 +79,6 @@ class RoomPart(RoomOptions):
         return self
 
 
-class OversellPart(Body):
-    """The oversell policy: `honour` keeps every ticket, from the buffer or by overbooking; `cancel_latest` refunds the
-    latest orders. If more than `review_percent` of a section is oversold, an operator decides.
-    """
-
-    policy: Literal["honour", "cancel_latest"] = "honour"
-    review_percent: float = Field(5, ge=0, le=100)
-
-
 class TourPart(Body):
     """The ticket limit of one customer over all events of a tour. Each event file names the tour and its own limit,
     which is usually the same.
@@ -90,6 +88,7 @@ class TourPart(Body):
     tickets_per_customer: int = Field(ge=1, le=1000)
 
 
+@with_file_parts("sales")
 class SalesPart(Body):
     """The durations of holds and the limits per customer; 0 means no limit."""
 
@@ -102,7 +101,6 @@ class SalesPart(Body):
     active_reservations_per_customer: int = Field(1, ge=0, le=100)
     open_orders_per_customer: int = Field(1, ge=0, le=100)
     tour: TourPart | None = Field(None, description="The tour of this event, with a limit over all its events.")
-    oversell: OversellPart = OversellPart()
     hold_ttl_b_s: int | None = Field(None, ge=5, le=86_400, description="Hold duration of variant B in an experiment.")
     hold_ttl_b_percent: float = Field(0, ge=0, le=100, description="Share of fans in variant B.")
 
@@ -222,7 +220,8 @@ class PricePart(PriceRules):
     checkout: CheckoutPart | None = Field(None, description="Default: unchanged, as an operator set it.")
 
 
-class StockPart(Body):
+@with_file_parts("event")
+class StockPart(EventFields):
     """What inventory keeps of an event file."""
 
     event_id: EventId
@@ -243,7 +242,6 @@ class StockPart(Body):
     )
     sales: SalesPart = SalesPart()
     sections: list[Section] = Field(min_length=1, max_length=500)
-    allotments: list[Allotment] = Field(default_factory=list, max_length=200)
     map: HallMap | None = Field(None, description="Default: the sections are laid out around a stage.")
     brand: Brand | None = Field(None, description="Default: the pages look as they are shipped.")
 
@@ -293,13 +291,6 @@ class StockPart(Body):
     def _map_fits(self) -> Self:
         if self.map is not None:
             self.map.require_fits(self.blocks)
-        return self
-
-    @model_validator(mode="after")
-    def _allotment_ids_are_unique(self) -> Self:
-        ids = [allotment.allotment_id for allotment in self.allotments]
-        if len(set(ids)) != len(ids):
-            raise ValueError("every allotment_id must be unique")
         return self
 
 

@@ -6,13 +6,15 @@ event file, and passed over in what is stored and in frames.
 """
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, BeforeValidator
 
 from shared.contracts.admin.checks import Check
 from shared.contracts.fields import Body
+from shared.errors.problems import InvalidRequest
 from shared.features import FilePlace, installed, load
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -54,6 +56,14 @@ class RoomRules(Body):
         return []
 
 
+class EventFields(Body):
+    """What joins inventory's part of an event file: a `Body` that says more about its fields."""
+
+    def findings(self, *, sale_ends_at: datetime | None, starts_at: datetime, now: datetime) -> list[Check]:
+        """What `onsale doctor` says about the fields, for a sale and a show at these times."""
+        return []
+
+
 def with_file_parts(place: FilePlace) -> Callable[[type[Model]], type[Model]]:
     """Adds the fields of every installed feature to a model: a decorator."""
 
@@ -71,6 +81,16 @@ def part_of(model: BaseModel, fields: type[Fields]) -> Fields:
     if not isinstance(model, fields):
         raise TypeError(f"{type(model).__name__} has no fields of {fields.__name__}")
     return model
+
+
+def require_on(file: BaseModel, place: FilePlace, off: Collection[str]) -> None:
+    """Raises `InvalidRequest` if the file uses a field of a feature that is installed and switched off."""
+    for feature in installed():
+        if feature.name in off and place in feature.file_parts:
+            own = load(feature.file_parts[place]).model_fields
+            unused = {name: field.get_default(call_default_factory=True) for name, field in own.items()}
+            if used := [name for name, value in unused.items() if getattr(file, name) != value]:
+                raise InvalidRequest(f"{', '.join(used)}: the feature {feature.name} is switched off here.")
 
 
 def only_known(model: type[BaseModel]) -> Any:

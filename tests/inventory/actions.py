@@ -1,10 +1,11 @@
-"""Actions shared by the inventory tests: sales, statements in SQL, ends of sessions, reconciliation, removed guards and
-paused calls.
+"""Actions shared by the inventory tests: sales, blocks, reports, statements in SQL, ends of sessions, reconciliation,
+removed guards and paused calls.
 """
 
 import asyncio
 from typing import Any
 
+import httpx
 import pytest
 from sqlalchemy import TextClause, text
 
@@ -27,6 +28,28 @@ async def sell(inventory: Inventory, holder: str, **body: Any) -> str:
 async def buy(inventory: Inventory, reservation_id: str, order_reference: str) -> None:
     for verb in ("begin-payment", "confirm"):
         assert (await inventory.step(verb, reservation_id, order_reference))["outcome"] == "done"
+
+
+async def block(inventory: Inventory, *seats: str, ga: int = 0, verb: str = "block", **body: Any) -> httpx.Response:
+    """Blocks or unblocks seats and GA places."""
+    places = {"seats": list(seats), "ga": [{"section_id": "GA1", "quantity": ga}] if ga else []}
+    return await inventory.operate("POST", f"/seats/{verb}", **places, **body)
+
+
+async def seat_marks(inventory: Inventory, section_id: str = "A") -> str:
+    """The marks of a section's seats in Redis."""
+    marks = await inventory.state.redis_stock.redis.get(Keys.of(EVENT).map + section_id)
+    return str(marks.decode())
+
+
+async def report(inventory: Inventory, section_id: str) -> dict[str, Any]:
+    sections = (await inventory.operate("GET", "/stock")).json()["sections"]
+    return next(section for section in sections if section["section_id"] == section_id)
+
+
+async def audit_log(inventory: Inventory) -> list[dict[str, Any]]:
+    """Every change of the stock, the newest first."""
+    return list((await inventory.operate("GET", "/changes")).json()["changes"])
 
 
 async def sql(inventory: Inventory, *statements: str, **values: Any) -> list[Any]:
@@ -100,7 +123,9 @@ async def reconcile(
 def second_reconciler(inventory: Inventory) -> Reconciler:
     """The reconciler of another process."""
     state = inventory.state
-    return Reconciler(state.db, state.redis_stock, state.catalogue, ready_since_s={}, interval_s=60)
+    other = Reconciler(state.db, state.redis_stock, state.catalogue, ready_since_s={}, interval_s=60)
+    other.oversell_policy = state.reconciler.oversell_policy
+    return other
 
 
 class NoSuchGuard(Exception):

@@ -19,8 +19,10 @@ from shared.rpc import sign_service_call
 from shared.runtime.clock import now_s
 from shared.security.auth import AdminKeys
 from shared.security.tokens import Pass, development_keys, sign_pass
+from shared.web import parts
 from shared.web.app import internal, public
 from tests.support.running.apps import borrowed_app
+from tests.support.running.services import StillLoops
 from tests.support.running.suite import bearer
 from tests.support.wait import wait_until
 
@@ -190,8 +192,7 @@ class Inventory:
 
 
 QUICK = Tuning(
-    redis_check_interval_ms=50, allotment_interval_ms=50, expiry_interval_ms=50, expiry_scan_interval_ms=200,
-    publish_interval_ms=50,
+    redis_check_interval_ms=50, expiry_interval_ms=50, expiry_scan_interval_ms=200, publish_interval_ms=50
 )  # fmt: skip
 
 
@@ -201,8 +202,7 @@ async def start(settings: Settings) -> AsyncGenerator[Inventory, None]:
         async with app.router.lifespan_context(app):
             state: State = app.state.deps
             orders = Orders()
-            state.expiry_worker._orders = orders  # type: ignore[assignment]
-            state.oversell_refunds._orders = orders  # type: ignore[assignment]
+            state.expiry_worker._orders = state.orders = orders  # type: ignore[assignment]
             public_routes = httpx.ASGITransport(public(app), raise_app_exceptions=False)
             internal_routes = httpx.ASGITransport(internal(app), raise_app_exceptions=False)
             async with (
@@ -237,6 +237,7 @@ async def inventory(
     with_loops = "loops" in request.fixturenames
     if not with_loops:
         monkeypatch.setattr(inventory_app, "_start", lambda *_: None)
+        monkeypatch.setattr(parts, "Loops", StillLoops)
     async for running in start(settings):
         assert (await running.put(event_file())).status_code == 200
         await (running.until_ready() if with_loops else running.state.redis_monitor.check())

@@ -13,6 +13,8 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import text
 
+from features.stock.inventory.blocking import move_places
+from features.stock.schemas import PlacesChange
 from services.inventory import app as inventory_app
 from services.inventory.layout.layout import GaLine, Layout, SeatLine, Selection
 from services.inventory.reservations.expiry import expire_overdue
@@ -20,11 +22,9 @@ from services.inventory.reservations.payment import BEGIN, CONFIRM, RELEASE, Tra
 from services.inventory.reservations.reserve import ReservationRequest, Reserved
 from services.inventory.settings import Settings
 from services.inventory.state import State
-from services.inventory.stock.blocking import unblock_places
 from services.inventory.tables import metadata
 from services.inventory.tuning import DEFAULTS
 from shared import rpc
-from shared.contracts.admin.inventory import PlacesChange
 from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import PaymentStep, Reservation, ReservedItem
 from shared.runtime.clock import now_ms
@@ -157,9 +157,7 @@ class Inventory:
     async def unblock(self, *seat_ids: str) -> None:
         """An operator puts these seats on sale again, where they were returned blocked."""
         places = PlacesChange(seats=list(seat_ids), reason="rain")
-        await self.state.stock_editor.apply(
-            EVENT, "unblock", places, lambda change: unblock_places(change, places), by="tests"
-        )
+        await move_places(self.state, EVENT, "unblock", places, by="tests")
 
     async def cancel(self, reservation_id: str) -> None:
         """Its fan gives it back."""

@@ -1,4 +1,4 @@
-"""Every table and column in PostgreSQL, from the tables of the services and the `columns.yaml` beside them."""
+"""Every table and column in PostgreSQL, from the tables of services and their parts, and `columns.yaml` beside them."""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -10,7 +10,8 @@ from sqlalchemy import Column, Dialect, Table
 from sqlalchemy.dialects import postgresql
 
 from shared.features import package_of
-from shared.routes import SERVICES_WITH_TABLES
+from shared.routes import SERVICES_WITH_TABLES, Service
+from shared.web.parts import parts_of
 from tools.reference.markdown import Section, code, page
 
 ROOT = Path(__file__).parents[2]
@@ -30,19 +31,23 @@ class Meanings(NamedTuple):
     @classmethod
     def of(cls, service: str) -> "Meanings":
         shared = yaml.safe_load((ROOT / "shared" / "postgres" / "columns.yaml").read_text(encoding="utf-8"))
-        own = yaml.safe_load(ROOT.joinpath(*package_of(service).split("."), "columns.yaml").read_text(encoding="utf-8"))
+        files = [
+            ROOT.joinpath(*package_of(service).split("."), "columns.yaml"),
+            *sorted(ROOT.glob(f"features/*/{service}/columns.yaml")),
+        ]
         named = {
             (table, column): text
-            for table, about in (shared["tables"] | own).items()
+            for meanings in (shared["tables"], *(yaml.safe_load(file.read_text(encoding="utf-8")) for file in files))
+            for table, about in meanings.items()
             for column, text in ({"": about["about"]} if "about" in about else {} | {}).items()
             | about.get("columns", {}).items()
         }
         return cls(named, shared["columns"])
 
 
-def tables(service: str) -> list[Table]:
-    """The tables of a service, by name."""
-    import_module(f"{package_of(service)}.app")
+def tables(service: Service) -> list[Table]:
+    """The tables of a service, by name; its parts add theirs."""
+    parts_of(service)
     found: list[Table] = import_module(f"{package_of(service)}.tables").metadata.sorted_tables
     return sorted(found, key=lambda table: table.name)
 

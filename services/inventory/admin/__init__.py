@@ -1,1 +1,1 @@
-"""The operators' API of stock: event files, blocks, allotments, reconciliation."""
+"""The operators' API of stock: event files, holds, reconciliation."""

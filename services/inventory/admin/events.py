@@ -1,34 +1,45 @@
-"""Operators' API for events: the event file, applied and read back, release of holds, the invariants."""
+"""Operators' API for events: the event file, applied and read back, release of holds, reconciliation, the invariants,
+the audit log.
+"""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
+from services.inventory import tables
 from services.inventory.api.catalogue import INERT
 from services.inventory.catalogue.read_event_file import read_event_file
 from services.inventory.reconcile.invariants import check_invariants
 from services.inventory.state import StateDep
+from shared.audit_log import of_event
+from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.inventory import (
     EventApplied,
     HoldsRelease,
     HoldsReleased,
     PictureStored,
+    ReconcilePass,
+    ReconcileRequest,
     ReservationReleased,
     StockInvariants,
 )
 from shared.contracts.event_file import EventFile, StockPart
 from shared.contracts.event_parts.brand import PICTURE_NAME
+from shared.contracts.file_parts import require_on
 from shared.errors.problems import InvalidRequest
+from shared.postgres.pages import BeforeId
 from shared.rules.two_persons import control
 from shared.security.auth import AnAdmin, AnOperator, Viewer
 from shared.web.api_document import file_of
 from shared.web.request import DryRun, EventIdPath, ReasonQuery
 
 router = APIRouter(prefix="/admin/inventory", tags=["admin"])
+changes = APIRouter(prefix="/admin/inventory/events/{event_id}", tags=["stock"])
 PictureNamePath = Annotated[str, Path(pattern=f"^{PICTURE_NAME}$", max_length=64)]
 PICTURE_BODY = {"requestBody": {"required": True, "content": {
     "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
 }}}  # fmt: skip
+NO_REASON = ReconcileRequest()
 ReservationIdPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 
 
@@ -40,6 +51,8 @@ async def put_event(
     """Applying the same file again changes nothing. With `dry_run` everything is checked and nothing is changed."""
     if file.event_id != event_id:
         raise InvalidRequest("event_id in the file and in the path differ. Use the same id in both.")
+    require_on(file, "event", state.settings.features_off)
+    require_on(file.sales, "sales", state.settings.features_off)
     return await state.event_files.apply(file, actor=operator.name, reason=reason, dry_run=dry_run)
 
 
@@ -105,4 +118,22 @@ async def release(
     summary="Check the invariants of an event's stock",
 )
 async def get_audit(operator: Viewer, state: StateDep, event_id: EventIdPath) -> StockInvariants:
-    return await check_invariants(state.db, state.redis_stock, state.catalogue.layout(event_id))
+    return await check_invariants(
+        state.db, state.redis_stock, state.catalogue.layout(event_id), state.stock_checks
+    )  # fmt: skip
+
+
+@router.post("/events/{event_id}/reconcile", operation_id="reconcile", summary="Reconcile Redis and the database")
+async def post_reconcile(
+    operator: AnOperator, state: StateDep, event_id: EventIdPath, body: ReconcileRequest = NO_REASON
+) -> ReconcilePass:
+    """One pass. It corrects differences that an earlier pass, at least five seconds ago, saw unchanged."""
+    layout = state.catalogue.layout(event_id)
+    return await state.reconciler.reconcile_for(layout, actor=operator.name, reason=body.reason)
+
+
+@changes.get("/changes", operation_id="list_inventory_changes", summary="List audit log entries")
+async def list_changes(operator: Viewer, state: StateDep, event_id: EventIdPath, page: BeforeId) -> AuditPage:
+    """Newest first."""
+    state.catalogue.layout(event_id)
+    return await tables.audit_log.read_page(state.autocommit_db, page, subject=of_event(event_id))

@@ -19,7 +19,6 @@ from services.inventory.problems import StockConflict
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.push import push_stock
 from services.inventory.redis_stock.rebuild import EXCLUSIVE_LOCK, RedisStockMonitor
-from services.inventory.stock.blocking import conflict
 from services.inventory.store.change import DirtySet, StockChange
 from services.inventory.store.snapshot import count_sections
 from shared.concurrency.background import wake
@@ -113,7 +112,7 @@ async def _delete_seats(change: StockChange, section_id: str, *, from_position: 
     for row in (await change.connection.execute(query)).mappings():
         taken.setdefault(row["status"], []).append((section_id, row["position"]))
     if taken:
-        raise conflict(change, taken)
+        raise change.conflict(taken)
     await change.connection.execute(delete(tables.seat).where(*these))
 
 
@@ -127,13 +126,13 @@ def _same_shape(now: Row, wanted: Row) -> bool:
 class EventFilePart(Protocol):
     """A part of event files that a feature stores."""
 
-    async def apply(self, change: StockChange, file: EventFile, *, dry_run: bool) -> bool:
+    async def store(self, change: StockChange, file: EventFile, *, dry_run: bool) -> bool:
         """Stores the part of this file, after its sections, in the same transaction; whether that changed anything.
         What it raises is the operator's answer, and then nothing of the file is applied. A dry run is rolled back.
         """
         ...
 
-    async def read(self, connection: AsyncConnection, event: RowMapping) -> Mapping[str, Any]:
+    async def file_fields(self, connection: AsyncConnection, event: RowMapping) -> Mapping[str, Any]:
         """The part's fields, as stored for this row of `inventory.event`: to apply them changes nothing."""
         ...
 
@@ -162,7 +161,7 @@ async def apply_event_file(
         _require_same_currency(change, file, before)
         seats_changed, metadata_changed = await _apply_sections(change, file)
         for part in parts:
-            metadata_changed |= await part.apply(change, file, dry_run=dry_run)
+            metadata_changed |= await part.store(change, file, dry_run=dry_run)
         wanted = _event_row(file)
         event_changed = before is None or any(before[name] != value for name, value in wanted.items())
         changed = seats_changed or metadata_changed or event_changed
@@ -199,7 +198,8 @@ def _event_row(file: EventFile) -> dict[str, Any]:
     return {
         "event_id": file.event_id, "name": file.name, "venue": file.venue, "currency": file.currency,
         "starts_at": file.starts_at, "ends_at": file.ends_at, "timezone": file.zone, "rehearsal": file.rehearsal,
-        **file.sales.model_dump(exclude={"tour"}), "tour_id": tour.tour_id if tour else None,
+        **{name: value for name, value in file.sales.model_dump().items() if name in tables.event.c},
+        "tour_id": tour.tour_id if tour else None,
         "tour_tickets_per_customer": tour.tickets_per_customer if tour else 0,
         "hall_map": file.map and file.map.model_dump(mode="json"),
         "brand": file.brand and file.brand.model_dump(mode="json", exclude_none=True),

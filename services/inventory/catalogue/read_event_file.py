@@ -26,7 +26,7 @@ async def read_event_file(db: AsyncEngine, event_id: str, parts: Iterable[EventF
             raise UnknownEvent
         query = select(tables.section).where(tables.section.c.event_id == event_id).order_by(tables.section.c.ordinal)
         sections = (await connection.execute(query)).mappings().all()
-        own = [field for part in parts for field in (await part.read(connection, event)).items()]
+        own = [field for part in parts for field in (await part.file_fields(connection, event)).items()]
     return StockPart.model_validate({
         **{name: event[name] for name in EVENT_FIELDS}, **_times(event),
         "sales": _sales(event), "map": event["hall_map"], "brand": event["brand"],
@@ -42,7 +42,7 @@ def _times(event: RowMapping) -> dict[str, Any]:
 
 
 def _sales(event: RowMapping) -> dict[str, Any]:
-    values = {name: event[name] for name in SalesPart.model_fields if name != "tour"}
+    values = {name: event[name] for name in SalesPart.model_fields if name in event}
     if event["tour_id"] is not None:
         values["tour"] = {"tour_id": event["tour_id"], "tickets_per_customer": event["tour_tickets_per_customer"]}
     return values

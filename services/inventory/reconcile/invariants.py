@@ -3,9 +3,10 @@ while it sells.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.layout.layout import Layout
 from services.inventory.reconcile.redis_diff import RedisStockState, compare_stock
@@ -13,13 +14,13 @@ from services.inventory.redis_stock.client import RedisStock
 from services.inventory.store.reservations import LiveHold
 from services.inventory.store.snapshot import MARKS, StockSnapshot
 from shared.contracts.admin.inventory import StockInvariant, StockInvariants
-from shared.postgres.engine import statement
 
+# A feature's check of a stock: the sections, or what else, whose blocked places contradict its tables.
+StockCheck = Callable[[AsyncConnection, str], Awaitable[Sequence[str]]]
 SHOWN_MAX = 5
 CHECKS_MAX, BETWEEN_CHECKS_S = 3, 0.5
 EXPIRY_SLACK_MS = 10_000
 
-WRONG_ALLOTMENTS = statement(__package__, "wrong_allotments")
 SOLD_WITHOUT_ORDER = text(
     "SELECT reservation_id FROM inventory.reservation WHERE event_id = :event_id AND status = 'confirmed' "
     "AND order_reference IS NULL"
@@ -31,36 +32,38 @@ COUNT_CONFIRMED = text(
 )
 
 
-async def check_invariants(db: AsyncEngine, redis_stock: RedisStock, layout: Layout) -> StockInvariants:
+async def check_invariants(
+    db: AsyncEngine, redis_stock: RedisStock, layout: Layout, more: Sequence[StockCheck] = ()
+) -> StockInvariants:
     """Redis and PostgreSQL are read one after the other, so during a sale they may differ for a moment: only what is
     violated in every one of `CHECKS_MAX` checks is reported.
     """
-    violated = await _violations(db, redis_stock, layout)
+    violated = await _violations(db, redis_stock, layout, more)
     for _ in range(CHECKS_MAX - 1):
         if not any(violated.values()):
             break
         await asyncio.sleep(BETWEEN_CHECKS_S)
-        again = {name: set(found) for name, found in (await _violations(db, redis_stock, layout)).items()}
+        again = {name: set(found) for name, found in (await _violations(db, redis_stock, layout, more)).items()}
         violated = {name: [one for one in found if one in again[name]] for name, found in violated.items()}
     async with db.connect() as connection:
         confirmed = int(await connection.scalar(COUNT_CONFIRMED, {"event_id": layout.event_id}) or 0)
     return StockInvariants(confirmed=confirmed, invariants=[_invariant(*one) for one in violated.items()])
 
 
-async def _violations(db: AsyncEngine, redis_stock: RedisStock, layout: Layout) -> dict[str, list[str]]:
+async def _violations(
+    db: AsyncEngine, redis_stock: RedisStock, layout: Layout, more: Sequence[StockCheck]
+) -> dict[str, list[str]]:
     """What violates each invariant at this moment."""
     in_redis, stock, drift = await compare_stock(db, redis_stock.redis, layout)
     async with db.connect() as connection:
-        allotments, no_order = [
-            list((await connection.execute(query, {"event_id": layout.event_id})).scalars())
-            for query in (WRONG_ALLOTMENTS, SOLD_WITHOUT_ORDER)
-        ]
+        no_order = list((await connection.execute(SOLD_WITHOUT_ORDER, {"event_id": layout.event_id})).scalars())
+        wrong = [one for check in more for one in await check(connection, layout.event_id)]
     disputed = [f"{seat.section_id}:{seat.position} {seat.actual}" for seat in stock.disputed]
     unsold = [str(seat.expected) for seat in stock.disputed if seat.buyers > (seat.actual == seat.expected)]
     at_ms = redis_stock.slowest_ms()
     differences = [" ".join(one.texts()) for one in drift]
     return {
-        "1 database: available + held + sold + blocked = capacity": allotments + _unbalanced(stock),
+        "1 database: available + held + sold + blocked = capacity": wrong + _unbalanced(stock),
         "1 Redis: available + held + sold + blocked = capacity": _unbalanced_in_redis(in_redis, stock),
         "1 Redis and the database agree": differences if in_redis.ready else ["Redis is not ready", *differences],
         "2 a seat has at most one live owner": disputed,

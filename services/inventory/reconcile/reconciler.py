@@ -6,7 +6,7 @@ comparison, so nothing is corrected twice. What was confirmed is recorded for op
 """
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,24 +18,25 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from services.inventory import tables
 from services.inventory.layout.layout import EventCache, Layout, SeatPosition, StockSelection
 from services.inventory.metrics import DRIFT, DRIFT_CORRECTED, DRIFT_STANDING, RECONCILE_SECONDS
-from services.inventory.reconcile import oversell
 from services.inventory.reconcile.redis_diff import MISSING, THERE, compare_stock
 from services.inventory.redis_stock.client import Change, RedisStock, restored
 from services.inventory.redis_stock.push import SEATS_PER_SCRIPT
 from services.inventory.reservations.expiry import resolve_due
 from services.inventory.store.drift import Drift, SeatRow, record_drift
-from services.inventory.store.repair import REPAIRED, inconsistencies, repair
+from services.inventory.store.repair import OVERSOLD, REPAIRED, honour, inconsistencies, repair
 from services.inventory.store.snapshot import StockSnapshot
 from shared.audit_log import Actor, of_event
 from shared.concurrency.background import QUIET_S, Quiet, wake
 from shared.concurrency.coalescing import chunks
-from shared.contracts.admin.inventory import ReconcilePass, UnconfirmedDrift
+from shared.contracts.admin.inventory import ReconcilePass
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.inventory")
 CONFIRM_AFTER_S, RESOLVED_PER_BATCH = 5.0, 500
 PAUSE_PER_PASS = 10  # while it sells a few changes are always under way, and a pass over a large event takes seconds
+# What is done about confirmed oversells, at each pass; returns those that it records itself.
+OversellPolicy = Callable[[Layout, Set[Drift]], Awaitable[Set[Drift]]]
 TRY_EXCLUSIVE_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('inventory reconcile ' || :event_id, 0))")
 
 
@@ -72,6 +73,7 @@ class Reconciler:
         self._db, self._redis_stock, self._catalogue = db, redis_stock, catalogue
         self._ready_since_s, self._interval_s, self._clock = ready_since_s, interval_s, clock
         self._last_pass: dict[str, _Pass] = {}
+        self.oversell_policy: OversellPolicy = self._honour
 
     async def run_once(self) -> Quiet:
         """Reconciles the events that are due: 5 s after Redis became ready or missed a change, 5 s after a pass with
@@ -104,12 +106,9 @@ class Reconciler:
         again_s = max(CONFIRM_AFTER_S, PAUSE_PER_PASS * last.took_s) if last.since else self._interval_s
         return min(again_s, self._interval_s)
 
-    def unconfirmed(self, event_id: str) -> list[UnconfirmedDrift]:
+    def unconfirmed(self, event_id: str) -> dict[Drift, datetime]:
         """Drift that this process sees and has not corrected, with the time of the first pass that saw it."""
-        since = self._last_pass.get(event_id, _Pass(0.0)).since
-        found = sorted((drift.texts(), first_seen) for drift, (_, first_seen) in since.items())
-        return [UnconfirmedDrift(what=what, seen=actual, should_be=expected, since=at)
-                for (what, actual, expected), at in found]  # fmt: skip
+        return {drift: at for drift, (_, at) in self._last_pass.get(event_id, _Pass(0.0)).since.items()}
 
     async def reconcile_for(self, layout: Layout, *, actor: str, reason: str | None) -> ReconcilePass:
         """One pass that an operator asked for, with its outcome in the audit log."""
@@ -141,11 +140,10 @@ class Reconciler:
         return ReconcilePass(differences=len(found), old=len(confirmed), corrected=len(corrected))
 
     async def _respond(self, layout: Layout, current: _Pass, confirmed: set[Drift]) -> set[Drift]:
-        """Repairs what can be repaired, applies the oversell policy, and records each drift once."""
+        """Repairs what can be repaired, applies the oversell policy, and records each other drift once."""
         corrected = await self._repair(layout, confirmed, current.missing_holds())
-        oversold = {drift for drift in confirmed if drift.kind in oversell.KINDS}
-        await oversell.apply_policy(self._db, layout, oversold)
-        new = confirmed - current.recorded - oversold
+        decided = await self.oversell_policy(layout, {drift for drift in confirmed if drift.kind in OVERSOLD})
+        new = confirmed - current.recorded - decided
         current.recorded |= confirmed - corrected
         for drift in new:
             DRIFT.labels("database" if drift.is_of_database else "reconcile").inc()
@@ -153,6 +151,10 @@ class Reconciler:
             await record_drift(self._db, layout.event_id, {d: current.since[d][1] for d in new}, corrected)
             log.warning("drift.found", event_id=layout.event_id, confirmed=len(new), corrected=len(corrected))
         return corrected
+
+    async def _honour(self, layout: Layout, oversold: Set[Drift]) -> Set[Drift]:
+        await honour(self._db, layout.event_id, oversold)
+        return frozenset()
 
     async def _compare(self, layout: Layout, missing_holds: set[str]) -> _Comparison | None:
         """None while Redis is not ready."""

@@ -4,25 +4,19 @@ The event's row, which sales only read, serialises operators. Every writer locks
 Each change raises the event's version, by which Redis refuses what is stale.
 """
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import RowMapping, select, text, update
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy import RowMapping, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.inventory import tables
-from services.inventory.layout.layout import SeatPosition, Section, StockSelection
+from services.inventory.layout.layout import SeatPosition, Section
 from services.inventory.problems import StockConflict, UnknownSection
 from shared.audit_log import Actor, of_event
-from shared.concurrency.background import wake
-from shared.contracts.event_parts.allotments import Places
-from shared.errors.problems import UnknownEvent, VersionMismatch
 
-SEATS_SHOWN_MAX = 200
-SEATS_MAX = 5_000  # their sections are locked meanwhile: a few tenths of a second
-LOCK_EVENT = text("SELECT version FROM inventory.event WHERE event_id = :event_id FOR UPDATE")
+SEATS_SHOWN_MAX, NAMED_MAX = 200, 20
 AUDITED = ("capacity", "seats_remaining", "blocked")
 
 
@@ -74,30 +68,11 @@ class StockChange:
             raise UnknownSection(f"There is no section {section_id}{' of that kind' if row else ''}.")
         return Section.from_row(row)
 
-    async def select(self, places: Places) -> StockSelection:
-        """Resolves places and locks their sections. Raises `UnknownSection`, `UnknownSeat`, or `StockConflict` for more
-        than `SEATS_MAX` seats.
-        """
-        await self.lock(section_ids(places))
-        seats: set[SeatPosition] = set()
-        for seat_id in places.seats:
-            section_id, row, number = seat_id.split("-")
-            seats.add((section_id, self.section(section_id, "seated").position(row, number)))
-        for part in places.rows:
-            section = self.section(part.section_id, "seated")
-            first, last = (section.row_number(row) for row in part.rows)
-            if first > last:
-                raise StockConflict(f"Row {part.rows[0]} of {part.section_id} is behind row {part.rows[1]}.")
-            width = section.seats_per_row + 1
-            for row_n in range(first, last + 1):
-                seats |= {(part.section_id, row_n * width + n) for n in range(section.seats_per_row)}
-            if len(seats) > SEATS_MAX:
-                raise StockConflict(f"At most {SEATS_MAX} seats change at a time. Nothing was changed.")
-        ga: dict[str, int] = {}
-        for ga_places in places.ga:
-            self.section(ga_places.section_id, "ga")
-            ga[ga_places.section_id] = ga.get(ga_places.section_id, 0) + ga_places.quantity
-        return StockSelection(tuple(sorted(seats)), ga)
+    def conflict(self, seats: Mapping[str, list[SeatPosition]]) -> StockConflict:
+        """A problem that names seats by why they cannot change."""
+        by_reason = {why: self.seat_ids(some) for why, some in seats.items()}
+        reasons = [f"{_abbreviated(ids, len(seats[why]))} {why}" for why, ids in by_reason.items()]
+        return StockConflict(f"These seats cannot change: {'; '.join(reasons)}. Nothing was changed.", seats=by_reason)
 
     def seat_ids(self, seats: Iterable[SeatPosition]) -> list[str]:
         """The ids of at most `SEATS_SHOWN_MAX` of these seats."""
@@ -121,32 +96,11 @@ class StockChange:
         )  # fmt: skip
 
 
-def section_ids(places: Places) -> set[str]:
-    """The sections that places name."""
-    seats = {seat_id.partition("-")[0] for seat_id in places.seats}
-    return seats | {part.section_id for part in places.rows} | {part.section_id for part in places.ga}
+def _abbreviated(seat_ids: list[str], n: int) -> str:
+    more = f" and {n - NAMED_MAX} more are" if n > NAMED_MAX else " are" if n > 1 else " is"
+    return ", ".join(seat_ids[:NAMED_MAX]) + more
 
 
 def section_counts(row: RowMapping) -> dict[str, int]:
     """A section's counts for the audit log."""
     return {name: row[name] for name in AUDITED}
-
-
-@asynccontextmanager
-async def stock_change(
-    db: AsyncEngine, event_id: str, *, actor: str, action: str, reason: str | None, version: int | None = None
-) -> AsyncIterator[StockChange]:
-    """Begins a change; one operator at a time. An exception inside rolls all of it back.
-
-    Raises `UnknownEvent`, or `VersionMismatch` if the stock is no longer of this version.
-    """
-    async with db.begin() as connection:
-        now: int | None = (await connection.execute(LOCK_EVENT, {"event_id": event_id})).scalar()
-        if now is None:
-            raise UnknownEvent
-        if version is not None and version != now:
-            raise VersionMismatch(version=now)
-        change = StockChange(connection, event_id, now)
-        yield change
-        await change.write(actor=actor, action=action, reason=reason)
-    wake("inventory")  # it may have a time at which it opens

@@ -9,16 +9,11 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from sqlalchemy import insert, text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory import tables
-from shared.contracts.admin.inventory import RecordedDrift
 
-SHOWN_MAX, RECORDED_MAX = 200, 1000
-RECENT_DRIFT = text(
-    "SELECT item AS what, actual AS seen, expected AS should_be, since, action AS done, acted_at AS done_at "
-    "FROM inventory.drift WHERE event_id = :event_id ORDER BY id DESC LIMIT :count_max"
-)
+RECORDED_MAX = 1000
 DELETE_OLD_DRIFT = text("DELETE FROM inventory.drift WHERE acted_at < clock_timestamp() - interval '30 days'")
 Kind = Literal[
     "seat", "count", "hold", "selection", "usage", "database-seat", "database-remaining", "database-blocked",
@@ -74,12 +69,6 @@ async def record_drift(db: AsyncEngine, event_id: str, since: Mapping[Drift, dat
     if rows:
         async with db.begin() as connection:
             await connection.execute(insert(tables.drift), rows)
-
-
-async def recent_drift(connection: AsyncConnection, event_id: str) -> list[RecordedDrift]:
-    """Newest first, at most `SHOWN_MAX`."""
-    rows = await connection.execute(RECENT_DRIFT, {"event_id": event_id, "count_max": SHOWN_MAX})
-    return [RecordedDrift.model_validate(dict(row)) for row in rows.mappings()]
 
 
 async def delete_old_drift(db: AsyncEngine) -> None:

@@ -6,6 +6,7 @@ and only at the version that was read. Several processes may repair at once.
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -27,6 +28,17 @@ LOCK_UNLOCKED_SEATS = text(
     "AS requested USING (event_id, section_id, position) ORDER BY section_id, position FOR UPDATE OF s SKIP LOCKED"
 )
 REPAIRED: frozenset[Kind] = frozenset({"database-seat", "database-remaining", "database-blocked"})
+OVERSOLD: frozenset[Kind] = frozenset({"database-oversold", "database-sold-twice"})
+EXCESS = statement(__package__, "excess")
+LOCK_CAPACITY = text(
+    "SELECT capacity FROM inventory.section WHERE event_id = :event_id AND section_id = :section_id "
+    "FOR UPDATE SKIP LOCKED"
+)
+ACCEPT_OVERBOOKED = text(
+    "UPDATE inventory.section SET overbooked_accepted = overbooked_accepted + :overbooked, version = version + 1 "
+    "WHERE event_id = :event_id AND section_id = :section_id"
+)
+Place = dict[str, Any]
 SEATS_MAX = 5000
 TRIES_MAX, BETWEEN_TRIES_S = 10, 0.005
 
@@ -101,3 +113,33 @@ async def repair_sections(connection: AsyncConnection, event_id: str, versions: 
         return {}
     values = {"event_id": event_id, "section_ids": list(versions), "versions": list(versions.values())}
     return {r.section_id: int(r.more) for r in await connection.execute(REPAIR_SECTIONS, values)}
+
+
+# -- places that were sold too often: `event_id`, `section_id`, and `position`, -1 for a whole section -----------------
+
+
+async def honour(db: AsyncEngine, event_id: str, found: Iterable[Drift]) -> None:
+    """Accepts what sections were oversold by, so that every ticket stays valid. Who gets a seat that was sold twice,
+    nothing here can decide.
+    """
+    for drift in found:
+        if drift.kind == "database-oversold":
+            place: Place = {"event_id": event_id, "section_id": drift.subject, "position": -1}
+            async with db.begin() as connection:
+                if await lock_capacity(connection, place) is not None:
+                    await accept_overbooked(connection, place, await count_excess(connection, place))
+
+
+async def lock_capacity(connection: AsyncConnection, place: Place) -> int | None:
+    """Locks the section, so that one process decides, and returns its capacity; None if another has it."""
+    capacity: int | None = await connection.scalar(LOCK_CAPACITY, place)
+    return capacity
+
+
+async def count_excess(connection: AsyncConnection, place: Place) -> int:
+    """How many tickets too many were sold; accepted ones are none."""
+    return int(await connection.scalar(EXCESS, place) or 0)
+
+
+async def accept_overbooked(connection: AsyncConnection, place: Place, overbooked: int) -> None:
+    await connection.execute(ACCEPT_OVERBOOKED, {**place, "overbooked": overbooked})

@@ -67,6 +67,10 @@ Label = Annotated[
     BeforeValidator(_read_label),
     WithJsonSchema({"type": "string", "pattern": f"^{LABEL}$", "description": "A label."}),
 ]
+RowName = Annotated[
+    Annotated[int, Field(ge=1, le=99_999_999), Tag("number")] | Annotated[Label, Tag("label")],
+    Discriminator(lambda value: "number" if isinstance(value, int) else "label"),
+]
 Rule = Annotated[str, BeforeValidator(_read_rule), WithJsonSchema({"type": "string", "pattern": f"^{_rule.pattern}$"})]
 Seats = Annotated[
     Annotated[Rule, Tag("rule")]

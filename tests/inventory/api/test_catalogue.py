@@ -119,3 +119,32 @@ async def test_the_fast_route_of_reservations_is_documented(inventory: Inventory
     schema = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
     body = document["components"]["schemas"][schema]
     assert {"seats", "ga", "ga_section", "ga_quantity", "email"} <= body["properties"].keys()
+
+
+async def test_published_availability_is_never_negative(inventory: Inventory) -> None:
+    """A block and holds that the database will refuse can bring the counter below zero for a moment."""
+    await inventory.state.redis_stock.redis.hset(Keys.of(EVENT).counts, "GA1:available", "-4")
+    frame = await inventory.state.availability.frame(inventory.state.catalogue.layout(EVENT))
+    assert next(section.available for section in frame.sections if section.section_id == "GA1") == 0
+
+
+async def test_an_event_file_changes_rows_and_adds_sections_but_cannot_remove_held_stock(inventory: Inventory) -> None:
+    await inventory.reserve(seats=["A-2-2", "B-1-1"], ga_section="GA1", ga_quantity=3)
+    in_a, in_b, no_seats = {"held": ["A-2-2"]}, {"held": ["B-1-1"]}, None
+    for n, fields, seats in (
+        (0, {"rows": 1}, in_a), (0, {"seats_per_row": 4}, in_a), (2, {"capacity": 2}, no_seats), (1, None, in_b)
+    ):  # fmt: skip
+        file = event_file()
+        file["sections"][n : n + 1] = [{**file["sections"][n], **fields}] if fields else []
+        answer = await inventory.put(file)
+        assert (problem(answer), answer.json().get("seats")) == ((409, "stock-conflict"), seats), fields
+    file = event_file()
+    file["sections"][0]["rows"], file["sections"][1]["rows"] = 2, 3
+    file["sections"].append({**file["sections"][0], "section_id": "C"})
+    assert (await inventory.put(file)).json()["changed"] is True
+    await inventory.until_ready()
+    assert [await inventory.redis_counts(section) for section in "ABC"] == [(9, 1), (11, 1), (10, 0)]
+    assert (await inventory.reserve("other", seats=["C-1-1", "B-3-4"])).status_code == 201
+    file["currency"] = "USD"
+    assert problem(await inventory.put(file)) == (409, "stock-conflict")
+    assert await inventory.violations() == []

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 
 from services.inventory.reservations.reserve import ReservationBatcher
 from services.inventory.store import reservations
@@ -10,6 +11,14 @@ from tests.inventory.actions import replace_in_script, replace_in_sql, sql
 from tests.inventory.conftest import EVENT, Inventory
 
 FANS = 30
+REFUSED = {
+    "ck_section_never_oversold": "UPDATE inventory.section SET seats_remaining = -1 WHERE section_id = 'GA1'",
+    "ck_section_never_more_than_there_is": "UPDATE inventory.section SET seats_remaining = 21 WHERE section_id = 'GA1'",
+    "ck_seat_owned_while_held_or_sold": "UPDATE inventory.seat SET status = 'sold' WHERE position = 0",
+    "uq_oversell_open": "INSERT INTO inventory.oversell"
+    " (event_id, section_id, position, excess, percent, policy, status, from_buffer, overbooked)"
+    " SELECT :event_id, 'GA1', -1, 1, 1, 'honour', 'waiting', 0, 0 FROM generate_series(1, 2)",
+}
 
 
 def remove_redis_checks(inventory: Inventory) -> None:
@@ -70,3 +79,9 @@ async def test_the_last_ticket_goes_to_one_of_two_processes(inventory: Inventory
     await other.close()
     assert sorted(answers) == [201, 409]
     assert await inventory.counts("GA1") == (0, 20)
+
+
+@pytest.mark.parametrize("constraint", REFUSED)
+async def test_the_database_itself_refuses_what_would_oversell(inventory: Inventory, constraint: str) -> None:
+    with pytest.raises(IntegrityError, match=constraint):
+        await sql(inventory, REFUSED[constraint])

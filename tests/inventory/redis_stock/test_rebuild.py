@@ -11,10 +11,9 @@ import pytest
 from services.inventory.redis_keys import EPOCH, Keys
 from services.inventory.redis_stock import rebuild
 from services.inventory.redis_stock.rebuild import RedisStockMonitor
-from tests.inventory.actions import buy, end_sessions, is_clean, pause_after, reconcile, sql
+from tests.inventory.actions import block, buy, end_sessions, is_clean, pause_after, reconcile, sql
 from tests.inventory.conftest import EVENT, Inventory
 from tests.inventory.redis_stock.script_calls import hold_arguments
-from tests.inventory.stock.reports import block
 from tests.support.running.suite import problem
 from tests.support.wait import wait_until
 

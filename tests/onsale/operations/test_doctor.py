@@ -16,6 +16,7 @@ from shared import VERSION
 from shared.contracts.admin import queue
 from shared.contracts.admin.checks import ServiceChecks, broken, ok
 from shared.contracts.catalogue import EventDetails
+from shared.contracts.event_file import StockPart
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -33,7 +34,7 @@ def event(*, hold_ttl_s: int = 300, show: datetime = NOW + 100 * HOUR, **room) -
         "event_id": "a", "name": "A", "venue": "Hall", "starts_at": show, "timezone": "UTC", "currency": "EUR",
         "price_from_minor": 1, "sections": [], "limits": {**limits, "hold_ttl_s": hold_ttl_s, "pay_ttl_s": 600},
     })  # fmt: skip
-    return Event(details, view, [])
+    return Event(details, view)
 
 
 @pytest.mark.parametrize(
@@ -107,18 +108,17 @@ async def test_prices_that_no_provider_can_charge_are_named() -> None:
     levels = [{"name": "Front", "rows": [1, 1], "price_minor": 9_000, "fee_minor": 0}]
     seated = {"section_id": "A", "name": "A", "kind": "seated", "rows": 2, "seats_per_row": 2, "price_minor": 5_000}
     floor = {"section_id": "B", "name": "B", "kind": "ga", "capacity": 1, "price_minor": 5_000, "fee_minor": 125}
-    stock = {
+    stock = StockPart.model_validate({
         "event_id": "a", "name": "A", "venue": "Hall", "currency": "KWD", "starts_at": "2030-01-01T20:00:00Z",
         "sections": [{**seated, "price_levels": levels}, floor],
-    }  # fmt: skip
+    })  # fmt: skip
 
     def answer(request: httpx.Request) -> httpx.Response:
-        if request.url.path == "/admin/orders/events/a/amounts":
-            asked.append(request.url.params.get_list("each"))
-            return httpx.Response(200, json={"refusals": ["a ticket of KWD 5.125: no"] * 2})
-        return httpx.Response(200, json=stock)
+        assert request.url.path == "/admin/orders/events/a/amounts"
+        asked.append(request.url.params.get_list("each"))
+        return httpx.Response(200, json={"refusals": ["a ticket of KWD 5.125: no"] * 2})
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-        [check] = await amounts(AdminClient(client, "http://suite.example", "key"), "a")
+        [check] = await amounts(AdminClient(client, "http://suite.example", "key"), "a", stock)
     assert asked == [["5000", "5125", "9000"]]
     assert (check.subject, check.verdict, check.found) == ("Amounts", "broken", "a ticket of KWD 5.125: no")

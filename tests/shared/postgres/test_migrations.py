@@ -14,6 +14,7 @@ from shared.postgres.migrations import current_revision_at, downgrade, drift, up
 from shared.postgres.schema_version import revisions
 from shared.process.secrets_dir import postgres_urls
 from shared.routes import SERVICES_WITH_TABLES
+from tools.reference.tables import tables
 
 pytestmark = pytest.mark.usefixtures("own_database")
 
@@ -24,8 +25,6 @@ CHECKS = text("""
 
 @pytest.mark.parametrize("service", SERVICES_WITH_TABLES)
 async def test_migrations_create_the_declared_tables(service, postgres, postgres_url) -> None:
-    await drift(postgres_url, service)
-    metadata = importlib.import_module(f"{package_of(service)}.tables").metadata
     declared = {
         table.fullname: len(
             {
@@ -35,8 +34,9 @@ async def test_migrations_create_the_declared_tables(service, postgres, postgres
                 if isinstance(part, CheckConstraint)
             }
         )
-        for table in metadata.tables.values()
+        for table in tables(service)
     }
+    await drift(postgres_url, service)
     async with postgres.connect() as connection:
         rows = await connection.execute(CHECKS, {"schema": service})
         created = {row.name.replace('"', ""): row.checks for row in rows}

@@ -7,9 +7,8 @@ import pytest
 from features.reports.inventory import exports
 from features.reports.reading import csv_file
 from shared.report.csv_export import csv_lines, escape_formula
-from tests.inventory.actions import sell
+from tests.inventory.actions import block, sell
 from tests.inventory.conftest import EVENT, Inventory
-from tests.inventory.stock.reports import block
 from tests.support.spreadsheets import csv_rows
 
 

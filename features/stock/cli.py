@@ -1,4 +1,6 @@
-"""`onsale stock`: show an event's stock, change it while it sells."""
+"""`onsale stock`: show an event's stock, change it while it sells; and what `onsale reconcile` gets: the list of
+differences and oversold tickets, and the approval of what cancels tickets.
+"""
 
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,11 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from onsale.cli.context import AdminCommands, EventId, Reason, add_action, out, rfc3339, with_admin
+from onsale.cli.context import (
+    AdminCommands,
+    EventId,
+    Reason,
+    RequiredReason,
+    add_action,
+    for_suite,
+    out,
+    rfc3339,
+    with_admin,
+)
 from onsale.errors import OperatorError
 
 if TYPE_CHECKING:
-    from shared.contracts.admin import inventory
+    from features.stock.schemas import StockChanged, StockCounts
 
 app = AdminCommands(help="Show and change the stock of an event while it sells.")
 Seats = Annotated[list[str] | None, typer.Option("--seat", help="A seat, such as A-1-2; may repeat.")]
@@ -46,8 +58,8 @@ def show(event_id: EventId) -> None:
     report = with_admin(lambda admin: admin.read_stock(event_id))
     table = Table("section", *COLUMNS, "kept aside by", title=f"{event_id} ({report.currency})")
     for section in report.sections:
-        kept_aside = ", ".join(f"{name} {n}" for name, n in section.kept_aside_by.items())
-        table.add_row(section.section_id, *_counts(section), kept_aside)
+        allotted = ", ".join(f"{name} {n}" for name, n in section.kept_aside_by.items())
+        table.add_row(section.section_id, *_counts(section), allotted)
     table.add_section()
     table.add_row("all", *_counts(report.total), "")
     out.print(table)
@@ -57,11 +69,11 @@ def show(event_id: EventId) -> None:
         out.print(f"{allotment.allotment_id}  {allotment.kind}  {allotment.name}  {state}", style="dim")
 
 
-def _counts(stock: "inventory.StockCounts") -> list[str]:
+def _counts(stock: "StockCounts") -> list[str]:
     return [str(getattr(stock, name)) for name in COLUMNS]
 
 
-def _done(verb: str, *, answer: "inventory.StockChanged", event_id: str, **_: Any) -> str:
+def _done(verb: str, *, answer: "StockChanged", event_id: str, **_: Any) -> str:
     return f"{event_id}: {verb}" if answer.changed else f"{event_id}: nothing to change"
 
 
@@ -92,3 +104,29 @@ add_action(
     },
     partial(_done, "resize"), about="Change the capacity of a GA section, never below what is held, sold and blocked.",
 )  # fmt: skip
+
+
+@for_suite
+def show_drift(event_id: EventId) -> None:
+    """List drift and oversell findings of an event. Exit code 1 if something waits for approval."""
+    report = with_admin(lambda admin: admin.list_drift(event_id))
+    table = Table("what", "is", "should be", "since", "done", title=f"{event_id}: what differed")
+    for row in (*report.watched, *report.found):
+        done = getattr(row, "done", "watched")
+        table.add_row(row.what, row.seen, row.should_be, f"{row.since:%H:%M:%S}", done)
+    out.print(table)
+    cases = Table("section", "too many", "%", "status", "buffer", "paper", "returned", "by", title="Oversold")
+    for case in report.oversell:
+        place = case.section_id + (f" seat {case.position}" if case.position >= 0 else "")
+        numbers = (case.excess, f"{case.percent:.1f}", case.status, case.from_buffer, case.on_paper)
+        cases.add_row(place, *map(str, numbers), str(len(case.returns)), case.decided_by or "policy")
+    out.print(cases)
+    if any(case.status == "waiting" for case in report.oversell):
+        raise typer.Exit(1)
+
+
+@for_suite
+def approve(event_id: EventId, reason: RequiredReason) -> None:
+    """Approve oversell cases: cancel and refund the latest buyers of oversold tickets."""
+    answer = with_admin(lambda admin: admin.approve_oversell(event_id, {"reason": reason}))
+    out.print(f"{event_id}: {len(answer.cancelled)} reservations are returned and refunded")

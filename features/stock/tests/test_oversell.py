@@ -6,17 +6,17 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from services.inventory.reconcile import oversell
-from services.inventory.redis_keys import Keys
+from features.stock.inventory import oversell
+from features.stock.inventory.oversell import request_refunds
+from services.inventory.store.repair import EXCESS
 from shared.concurrency.background import Quiet
 from shared.errors.problems import Unavailable
-from tests.inventory.actions import reconcile, second_reconciler, sell, sql, status
+from tests.inventory.actions import audit_log, reconcile, second_reconciler, sell, sql, status
 from tests.inventory.conftest import ADMIN_KEY, EVENT, OPERATOR_KEY, Inventory, event_file
-from tests.inventory.stock.reports import audit_log
+from tests.support.running.suite import problem
 
 pytestmark = pytest.mark.usefixtures("own_database")
 
-KEYS = Keys.of(EVENT)
 DROP_CONSTRAINT = "ALTER TABLE inventory.section DROP CONSTRAINT ck_section_never_oversold"
 SHRINK = (
     "UPDATE inventory.section SET capacity = :capacity, seats_remaining = 0 "
@@ -65,7 +65,7 @@ async def test_honour_keeps_every_ticket_and_reports_the_missing_places(inventor
     await reconcile(inventory)
     assert await inventory.violations() == []
     assert len(await report(inventory)) == 1, "one decision"
-    (found,) = await sql(inventory, oversell.EXCESS.text, section_id="GA1", position=-1)
+    (found,) = await sql(inventory, EXCESS.text, section_id="GA1", position=-1)
     assert found.excess == 0, "honoured tickets are no excess"
     shrunk = event_file()
     shrunk["sections"][2]["capacity"] = 9
@@ -85,7 +85,7 @@ async def test_cancel_latest_returns_and_refunds_the_latest_sales(inventory: Inv
     ids = await oversell_ga(inventory, policy="cancel_latest", review_percent=20)
     await reconcile(inventory)
     assert inventory.orders.refunds == [], "the next run of the worker refunds"
-    assert await inventory.state.oversell_refunds.run_once() == 1
+    assert await request_refunds(inventory.state) == 1
     assert [await status(inventory, reservation_id) for reservation_id in ids] == ["confirmed"] * 4 + ["returned"]
     assert inventory.orders.refunds == ["order-fan-4"]
     (case,) = await report(inventory)
@@ -106,7 +106,7 @@ async def test_cancel_latest_returns_and_refunds_the_latest_sales(inventory: Inv
 async def test_a_cancellation_above_the_limit_needs_the_approval_of_an_admin(inventory: Inventory) -> None:
     ids = await oversell_ga(inventory, policy="cancel_latest", review_percent=5)
     await reconcile(inventory, times=4)
-    assert await inventory.state.oversell_refunds.run_once() == Quiet()
+    assert await request_refunds(inventory.state) == Quiet()
     (case,) = await report(inventory)
     assert (case["status"], round(case["percent"])) == ("waiting", 11)
     path = f"/admin/inventory/events/{EVENT}/oversell/approve"
@@ -118,7 +118,7 @@ async def test_a_cancellation_above_the_limit_needs_the_approval_of_an_admin(inv
     assert await approve(inventory, "again") == []
     approvals = [entry for entry in await audit_log(inventory) if entry["action"] == "approve oversell"]
     assert [(entry["reason"], entry["after"]["cancelled"]) for entry in approvals] == [("the hall said so", 1)]
-    await inventory.state.oversell_refunds.run_once()
+    await request_refunds(inventory.state)
     (case,) = await report(inventory)
     assert (case["status"], case["decided_by"], case["reason"]) == ("cancelled", "tester", "the hall said so")
     assert inventory.orders.refunds == ["order-fan-4"]
@@ -140,7 +140,7 @@ async def test_a_seat_sold_twice_stays_with_its_first_buyer(inventory: Inventory
     if policy == "honour":
         assert await statuses(inventory) == ["waiting"]
         assert await approve(inventory, "no") == [second]
-    await inventory.state.oversell_refunds.run_once()
+    await request_refunds(inventory.state)
     assert (await status(inventory, first), await status(inventory, second)) == ("confirmed", "returned")
     await reconcile(inventory)
     assert await inventory.counts("A") == (14, 0)
@@ -158,13 +158,13 @@ async def test_concurrent_reconcilers_decide_once_and_refunds_are_requested_unti
     assert len(await report(inventory)) == 1
     with monkeypatch.context() as unavailable:
         unavailable.setattr(inventory.orders, "refund", AsyncMock(side_effect=Unavailable))
-        assert await inventory.state.oversell_refunds.run_once() == 0
+        assert await request_refunds(inventory.state) == 0
         (case,) = await report(inventory)
         assert (case["status"], case["returns"][0]["refunded_at"]) == ("cancelling", None)
     inventory.orders.states["order-fan-4"] = "pending"
-    assert await inventory.state.oversell_refunds.run_once() == 0
+    assert await request_refunds(inventory.state) == 0
     inventory.orders.states.clear()
-    refunded = await asyncio.gather(*(inventory.state.oversell_refunds.run_once() for _ in range(2)))
+    refunded = await asyncio.gather(*(request_refunds(inventory.state) for _ in range(2)))
     assert 1 in refunded
     assert await statuses(inventory) == ["cancelled"]
     assert await inventory.counts("GA1") == (1, 0), "returned once, however often the refund was requested"
@@ -189,3 +189,23 @@ async def test_neither_a_single_pass_nor_a_vanished_excess_decides_anything(inve
     await sql(inventory, SHRINK, capacity=20)
     await reconcile(inventory)
     assert await report(inventory) == []
+
+
+@pytest.mark.usefixtures("switched_off")
+async def test_without_the_feature_every_ticket_is_honoured_and_a_policy_is_refused(inventory: Inventory) -> None:
+    ids = await oversell_ga(inventory)
+    assert any(violation["invariant"].startswith("2 sold") for violation in await inventory.violations())
+    await reconcile(inventory, times=3)
+    await inventory.state.redis_monitor.check()
+    assert await inventory.violations() == []
+    assert {await status(inventory, reservation_id) for reservation_id in ids} == {"confirmed"}
+    (drift,) = await sql(inventory, "SELECT item FROM inventory.drift WHERE item LIKE 'database-oversold%'")
+    assert drift.item == "database-oversold GA1"
+    guests = {"allotment_id": "guests", "name": "Guests", "kind": "house", "seats": ["A-1-1"]}
+    for file, field in (
+        (event_file(oversell={"policy": "cancel_latest"}), "oversell"),
+        ({**event_file(), "allotments": [guests]}, "allotments"),
+    ):
+        refused = await inventory.put(file)
+        assert problem(refused) == (422, "invalid-request")
+        assert refused.json()["detail"] == f"{field}: the feature stock is switched off here."

@@ -1,0 +1,1 @@
+"""Stock administration: places blocked and allotted, sections resized, oversold tickets decided."""

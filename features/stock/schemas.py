@@ -1,0 +1,157 @@
+"""The stock API: requests and responses about stock changes, the stock report, drift and oversells.
+
+Counts are places (seats or GA tickets), money is in minor units, times are RFC 3339.
+"""
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from features.stock.rules import AllotmentBody, GaPlaces, Places, RowRange
+from shared.contracts.event_file import SEATS_PER_EVENT_MAX
+from shared.contracts.fields import Body, PlainText
+
+
+class ChangeReason(Body):
+    """Why the stock changes: written to the audit log. With `version`, from the stock report, the change is refused if
+    somebody else changed the stock since.
+    """
+
+    reason: PlainText | None = None
+    version: int | None = Field(None, ge=0, le=2**62)
+
+
+class PlacesChange(Places, ChangeReason):
+    """Places to block or to unblock."""
+
+
+class CapacityChange(ChangeReason):
+    """The new capacity of a GA section."""
+
+    capacity: int = Field(ge=0, le=SEATS_PER_EVENT_MAX)
+
+
+class AllotmentChange(AllotmentBody, ChangeReason):
+    """An allotment to create or to replace."""
+
+
+class OversellApproval(Body):
+    """Why the latest buyers lose their tickets: stored with the decision."""
+
+    reason: PlainText
+
+
+class StockChanged(BaseModel):
+    """A change of the stock: whether anything changed, the event's version, and how many seats changed."""
+
+    event_id: str
+    changed: bool
+    version: int
+    seats: int
+
+
+class StockCounts(BaseModel):
+    """Places by state. `blocked` counts manually blocked places, `kept_aside` those in allotments that are not open."""
+
+    capacity: int
+    available: int
+    held: int
+    sold: int
+    blocked: int
+    kept_aside: int
+    revenue_minor: int
+
+
+class SectionStockReport(StockCounts):
+    """One section; `kept_aside_by` counts its places by allotment."""
+
+    section_id: str
+    kept_aside_by: dict[str, int]
+
+
+class AllotmentReport(BaseModel):
+    """An allotment, its places as they were described, and when it opens or opened."""
+
+    allotment_id: str
+    name: str
+    kind: Literal["house", "channel", "presale", "buffer"]
+    seats: list[str]
+    rows: list[RowRange]
+    ga: list[GaPlaces]
+    opens_at: datetime | None
+    opened_at: datetime | None
+
+
+class StockReport(BaseModel):
+    """An event's stock at one moment, by section and in total."""
+
+    event_id: str
+    version: int
+    currency: str
+    sections: list[SectionStockReport]
+    total: StockCounts
+    allotments: list[AllotmentReport]
+
+
+class UnconfirmedDrift(BaseModel):
+    """A difference that this process sees and has not acted on."""
+
+    what: str
+    seen: str
+    should_be: str
+    since: datetime
+
+
+class RecordedDrift(UnconfirmedDrift):
+    """A confirmed difference and what was done about it: `corrected`, or `left` for a later pass or an operator."""
+
+    done: str
+    done_at: datetime
+
+
+class OversellReturn(BaseModel):
+    """A buyer who loses their tickets: when they were returned, what orders answered, and when it was refunded."""
+
+    oversell_id: int
+    reservation_id: str
+    order_reference: str
+    returned_at: datetime | None
+    refund: str | None
+    refunded_at: datetime | None
+
+
+class OversellCase(BaseModel):
+    """A section, or a seat (`position` from 0, else -1), that was sold beyond what it has, and the
+    decision about it.
+    """
+
+    id: int
+    event_id: str
+    section_id: str
+    position: int
+    excess: int
+    percent: float
+    policy: str
+    status: str
+    from_buffer: int
+    on_paper: int
+    found_at: datetime
+    decided_by: str | None
+    reason: str | None
+    ended_at: datetime | None
+    returns: list[OversellReturn]
+
+
+class ReconcileReport(BaseModel):
+    """Drift and oversells. `watched` is what this process sees; the rest is the same in every process."""
+
+    watched: list[UnconfirmedDrift]
+    found: list[RecordedDrift]
+    oversell: list[OversellCase]
+
+
+class OversellApproved(BaseModel):
+    """The reservations that lose their tickets."""
+
+    cancelled: list[str]

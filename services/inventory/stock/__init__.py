@@ -1,1 +1,0 @@
-"""What operators do with stock: block it, allot it, report it."""
