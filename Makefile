@@ -84,7 +84,7 @@ sbom: $(VENV)/dev.stamp ## sbom.json (CycloneDX) and docs/reference/licences.md,
 deploy-config: $(VENV)/run.stamp ## files for nginx, HAProxy, Prometheus and Alertmanager, from the code
 	@$(BIN)/python -m onsale deploy-config
 
-pages: $(CLIENTS) ## pages/dist of the gateway and of the console, from web/ (needs node; users do not)
+pages: $(CLIENTS) ## pages/dist and console/pages/dist of features/, from web/ (needs node; users do not)
 	@cd web && npm ci --silent --ignore-scripts && npx tsc --noEmit && node build.mjs
 
 pages-check: $(VENV)/dev.stamp ## the committed pages match their manifest and, where node is, what web/ makes
@@ -127,7 +127,7 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 # Order-only below: a changed contract makes the clients' parts anew and installs nothing again.
-$(CLIENTS): $(wildcard tools/clients/*.py services/gateway/pages/openapi/*.json shared/contracts/*/*.py features/*/*.py) | $(BIN)/python
+$(CLIENTS): $(wildcard tools/clients/*.py features/pages/openapi/*.json shared/contracts/*/*.py features/*/*.py) | $(BIN)/python
 	@PYTHONPATH=. $(BIN)/python -m tools.clients
 
 $(VENV)/run.stamp: requirements-embedded.lock pyproject.toml | $(CLIENTS)

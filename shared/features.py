@@ -11,10 +11,15 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pkgutil import iter_modules
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from shared import VERSION
 from shared.routes import SALE_SERVICES, SERVICES, Service
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from shared.errors.problems import Problem
 
 OWN = "features"
 GROUP = "onsale.features"
@@ -51,11 +56,26 @@ class PaymentProvider(NamedTuple):
     limits: str | None = None
 
 
+class ProblemPage(Protocol):
+    """A problem as a page for people who followed a link, instead of the document for programs."""
+
+    MEDIA_TYPE: str
+
+    def wanted(self, method: str, accepts: "Iterable[bytes]") -> bool:
+        """Whether a person asks, by the method and the values of `Accept`."""
+
+    def page(self, problem: "Problem", language: str | None = None) -> str:
+        """The page in one language or, for balancers, in every one; without quotes, backslashes and dollar signs."""
+
+    def headers(self, problem: "Problem") -> dict[str, str]:
+        """The headers besides the content type."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
     """One feature. `parts` has by service what it adds there, as `module:name` of a `shared.web.parts.Part`; `services`
     the package of each service that it brings, which has the modules that a service has: `app`, `settings`, `metrics`
-    and, with tables, `tables`, `columns.yaml` and `migrations`.
+    and, with tables, `tables`, `columns.yaml` and `migrations`. `problem_page` is a module that is a `ProblemPage`.
 
     `file_parts` has by place in the event file the fields that it adds there, as `module:name` of a `Body` in a module
     that imports no service: to the options of a room, to their change by an operator, to the event itself, to its
@@ -70,6 +90,7 @@ class Feature:
     commands: Sequence[CliCommand] = ()
     providers: Sequence[PaymentProvider] = ()
     file_parts: Mapping[FilePlace, str] = field(default_factory=dict)
+    problem_page: str | None = None
 
 
 @cache
@@ -91,6 +112,13 @@ def payment_providers(off: Collection[str] = ()) -> dict[str, PaymentProvider]:
     return {each.name: each for feature in installed() if feature.name not in off for each in feature.providers}
 
 
+def problem_page(off: Collection[str] = ()) -> ProblemPage | None:
+    """How the installed features that are not switched off show a problem to people; None if by the document."""
+    pages = (each.problem_page for each in installed() if each.problem_page and each.name not in off)
+    page: ProblemPage | None = next(map(load, pages), None)
+    return page
+
+
 def services() -> tuple[Service, ...]:
     """The installed services in the order of their table: those that sell, and those that features bring."""
     brought = {service for feature in installed() for service in feature.services}
@@ -104,10 +132,13 @@ def package_of(service: str) -> str:
 
 
 def load(where: str) -> Any:
-    """The object at `module:name`. Raises `BadFeature` if it is missing, or something that its module imports."""
+    """The object at `module:name`, or the module. Raises `BadFeature` if it is missing, or something that its module
+    imports.
+    """
     module, _, name = where.partition(":")
     try:
-        return getattr(import_module(module), name)
+        found = import_module(module)
+        return getattr(found, name) if name else found
     except (ImportError, AttributeError) as missing:
         raise BadFeature(f"Onsale {VERSION} cannot load the feature at {where}: {missing}") from missing
 

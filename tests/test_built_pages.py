@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 WEB = ROOT / "web"
-DIST = {"fans": ROOT / "services/gateway/pages/dist", "console": ROOT / "features/console/pages/dist"}
+DIST = {"fans": ROOT / "features/pages/dist", "console": ROOT / "features/console/pages/dist"}
 KB = 1024
 CONSOLE_BUDGETS = {".js": 90 * KB, ".css": 12 * KB}  # compressed by gzip
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from redis.asyncio import Redis
 
 from onsale.client import Problem
+from shared.errors.problems import MEDIA_TYPE
 from tests.support.running.fans import fan_of
 from tests.support.running.suite import bearer, running_suite
 from tests.support.wait import wait_until
@@ -26,7 +27,9 @@ async def test_a_copy_without_features_sells_and_refunds(tmp_path: Path) -> None
     with running_suite(PYTHONPATH=str(tmp_path)) as suite:
         event_id = await suite.open_event()
         async with suite.browser() as browser, suite.operator() as operator:
-            assert (await browser.get("/console/")).status_code == 404
+            for page in ("/console/", f"/e/{event_id}"):
+                refused = await browser.get(page, headers={"accept": "text/html"})
+                assert (refused.status_code, refused.headers["content-type"]) == (404, MEDIA_TYPE)
             fan = await fan_of(browser, event_id).come_in()
             order = await fan.order(await fan.hold({"seats": ["A-1-1", "A-1-2"]}))
             assert (await fan.settled(order))["status"] == "confirmed"

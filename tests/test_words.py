@@ -14,16 +14,16 @@ from babel import Locale
 from shared.words.words import FOLDER, LANGUAGES
 
 SCRIPTS = sorted(Path("web/fans").rglob("*.js"))
-TEMPLATES = sorted(Path("services/gateway/pages/templates").glob("*.html"))
+TEMPLATES = sorted(Path("features/pages/templates").glob("*.html"))
 REFERENCE = {"problem.html", "problems.html"}  # the reference of the API is in English
 PAPERS = [
     *Path("features/mail/orders").glob("[cr]*.py"), *Path("services/orders/tickets").glob("[bs]*.py"),
-    *Path("features/papers/orders").glob("[lp]*.py"), Path("shared/web/pages/problem_page.py"),
+    *Path("features/papers/orders").glob("[lp]*.py"), Path("features/pages/problem_page.py"),
 ]  # fmt: skip
 USERS = [*SCRIPTS, *TEMPLATES, *chain.from_iterable(
     Path(folder).rglob("*.py")
     for folder in (
-        "services/gateway", "services/orders", "features/mail", "features/papers", "shared/web", "shared/words",
+        "services/orders", "features/mail", "features/pages", "features/papers", "shared/words",
     )
 )]  # fmt: skip
 
@@ -209,7 +209,7 @@ def test_every_text_is_used_and_every_used_text_exists():
 
 
 def test_every_text_of_a_problem_is_of_a_problem():
-    slugs = {entry["slug"] for entry in json.loads(Path("services/gateway/pages/problems.json").read_text("utf-8"))}
+    slugs = {entry["slug"] for entry in json.loads(Path("features/pages/problems.json").read_text("utf-8"))}
     of_problems = {
         key.removeprefix("problem_").replace("_", "-") for key in catalogue("en") if key.startswith("problem_")
     }

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from services.gateway.documents import PAGES
+from features.pages.gateway.documents import PAGES
 from tools import openapi, problem_catalogue
 from tools.clients import parts
 from tools.reference import pages

@@ -1,4 +1,4 @@
-// Builds the pages: the fans' into services/gateway/pages/dist, the operators' into features/console/pages/dist, or
+// Builds the pages: the fans' into features/pages/dist, the operators' into features/console/pages/dist, or
 // both below the folder given as the first argument. Names carry a hash of the content, and a manifest has the digests
 // that documents name. The same sources make the same bytes.
 import { execFileSync } from "node:child_process";
@@ -26,7 +26,7 @@ const STYLES = ["fans/styles.css", "fans/branded.css", "fans/plain.css", "fans/c
 const ICONS = ["fans/icon.svg", "fans/icon-192.png", "fans/icon-512.png"];
 const PAGES = ["event", "catalogue", "order", "orders"];
 const BELOW = process.argv[2] && path.resolve(process.argv[2]);
-const outOf = (part, folder) => (BELOW ? path.join(BELOW, part) : path.join(HERE, `../${folder}/pages/dist`));
+const outOf = (part, folder) => (BELOW ? path.join(BELOW, part) : path.join(HERE, `../${folder}/dist`));
 const sha384 = (bytes) => `sha384-${createHash("sha384").update(bytes).digest("base64")}`;
 
 const fromThePage = {
@@ -37,8 +37,8 @@ const fromThePage = {
   },
 };
 
-await fans(outOf("fans", "services/gateway"));
-await operators(outOf("console", "features/console"));
+await fans(outOf("fans", "features/pages"));
+await operators(outOf("console", "features/console/pages"));
 
 // Each page is one script a language, so that it takes one request; what few need is loaded when they need it.
 async function fans(out) {

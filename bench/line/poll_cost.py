@@ -21,7 +21,7 @@ from bench.line.status import status_requests
 from onsale.server.gc_tuning import short_pauses
 from onsale.server.request_limits import IncompleteRequests
 from onsale.server.uvicorn_protocol import SingleWriteProtocol
-from services.gateway.app import Services, build_state, create_app
+from services.gateway.app import build_state, create_app
 from services.gateway.settings import Settings
 from services.gateway.tuning import DEFAULTS
 from shared.contracts.frames import LaneHead, LineFrame
@@ -59,7 +59,7 @@ class Transport(asyncio.Transport):
 def connections(fans: int) -> list[tuple[SingleWriteProtocol, Transport]]:
     """Connections to a gateway that knows a line of so many waiting fans, and has no other service."""
     app, settings = create_app(), Settings()
-    state = build_state(settings, DEFAULTS, NOBODY, Services(NOBODY, NOBODY, NOBODY), NOBODY)
+    state = build_state(settings, DEFAULTS, NOBODY, NOBODY, NOBODY)
     app.state.deps = state
     state.line_cache.store(LineFrame(
         event_id=EVENT.event_id, epoch=1, version=now_ms(), ready=True, at_ms=now_ms(), state="open", rate_per_s=10.0,

@@ -31,8 +31,8 @@ from shared.security.auth import AnAdmin, AnOperator, OperatorSession, Viewer, s
 from shared.security.limits import client_address
 from shared.security.tokens import HOST_ONLY, header_fields, require_own_origin
 from shared.web.answers import Answer
+from shared.web.built_files import IMMUTABLE, built_file
 from shared.web.fast_routes import FastRoute
-from shared.web.pages.built_files import IMMUTABLE, built_file
 from shared.web.request import EventIdPath
 from shared.web.request import Request as FastRequest
 

@@ -310,7 +310,7 @@ class JoinPolicy:
         if hashes == 0 or (token is not None and await self._is_live(token)):
             return
         if request.form is not None:
-            entry, address = request.form.one("entry"), self._address_of(request.scope)
+            entry, address = request.form.get("entry"), self._address_of(request.scope)
             self._entry_delays.require(event_id, fan, entry, hashes=hashes, address=address)
             return
         try:

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from shared.concurrency.coalescing import CachedReads
 from shared.errors import problems
 from shared.errors.problems import Problem
+from shared.features import ProblemPage
 from shared.routes import SERVICES, route
 from shared.security.auth import AdminKeys
 from shared.security.tokens import bearer, header_fields
@@ -39,10 +40,10 @@ class OnePort:
 
     def __init__(
         self, services: Mapping[str, ServiceListener], admin_keys: AdminKeys, *, started: Callable[[], list[str]],
-        metrics: Callable[[], Awaitable[bytes]],
+        metrics: Callable[[], Awaitable[bytes]], problem_page: ProblemPage | None = None,
     ) -> None:  # fmt: skip
         self._services, self._admin_keys = services, admin_keys
-        self._started, self._metrics = started, metrics
+        self._started, self._metrics, self._problem_page = started, metrics, problem_page
         self._reads: CachedReads[list[str]] = CachedReads(kept_s=READY_KEPT_S, keys_max=1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,7 +66,9 @@ class OnePort:
             return self._services[row.service].begin(scope, receive)
         if path == "/livez":
             return Answer(200, orjson.dumps({"live": True}), (JSON,))
-        return self._readiness if path == "/readyz" else problem_answer(scope, problems.NotFound())
+        if path == "/readyz":
+            return self._readiness
+        return problem_answer(scope, problems.NotFound(), self._problem_page)
 
     async def _all_metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         await Answer(200, await self._metrics(), (METRICS_TYPE,))(scope, receive, send)

@@ -25,7 +25,7 @@ from onsale.server import serve
 from onsale.server.listener import Listener
 from onsale.server.merged_metrics import merged
 from onsale.server.one_port import OnePort
-from shared.features import services
+from shared.features import problem_page, services
 from shared.routes import Service
 from shared.runtime import tracing
 from shared.runtime.descriptors import raise_descriptor_limit
@@ -52,7 +52,7 @@ def listeners(port: Port, apps: dict[Service, FastAPI]) -> list[Listener]:
     started = port.data_dir / STARTED_FILE
     app = OnePort(
         {name: public(app) for name, app in apps.items()}, settings.admin_keys, metrics=metrics_of(port.data_dir),
-        started=lambda: [] if started.exists() else ["event files"],
+        started=lambda: [] if started.exists() else ["event files"], problem_page=problem_page(settings.features_off),
     )  # fmt: skip
     outside = [Listener(app, port.host, port.port, bool(port.own_port), settings.shutdown_grace_s)]
     if port.own_port:

@@ -116,7 +116,7 @@ GUARDS = (
     ),
     Guard(
         "One address takes a share of the pages for fans without scripts",
-        f"{GATEWAY}/protection/rate_limits.py", "allowed = address is None or self._shares.take(address, now_s=now_s) == 0", "allowed = True",
+        "features/pages/gateway/plain_pages.py", "allowed = address is None or self._shares.take(address, now_s=now_s) == 0", "allowed = True",
         "test_one_address_takes_a_share_of_the_pages_and_leaves_the_rest",
     ),
     Guard(
@@ -256,12 +256,12 @@ GUARDS = (
     ),
     Guard(
         "What stands in an address is never HTML",
-        f"{GATEWAY}/api/plain_pages.py", "value=\"{escape(entry)}\"", "value=\"{entry}\"",
+        "features/pages/gateway/plain_pages.py", "value=\"{escape(entry)}\"", "value=\"{entry}\"",
         "test_what_stands_in_the_address_is_never_html",
     ),
     Guard(
         "A fan's own page is in no cache",
-        f"{GATEWAY}/api/plain_pages.py", '"cache-control": "private, no-store"', '"cache-control": "public, max-age=10"',
+        "features/pages/gateway/plain_pages.py", '"cache-control": "private, no-store"', '"cache-control": "public, max-age=10"',
         "test_the_first_html_has_this_fans_position_and_nobody_elses",
     ),
 )  # fmt: skip

@@ -24,7 +24,7 @@ PYTEST = (sys.executable, "-P", "-m", "pytest", "-q", "-m", "", "-p", "no:schema
 MAKE_CLIENTS = (sys.executable, "-P", "-m", "tools.clients")
 GUARD_TIMEOUT_S, BASELINE_TIMEOUT_S = 400, 3000
 LINKED = (".venv", "web/node_modules")
-PAGES = ("services/gateway/pages/dist", "features/console/pages/dist")
+PAGES = ("features/pages/dist", "features/console/pages/dist")
 
 
 @dataclass(frozen=True)

@@ -360,12 +360,12 @@ OTHER_GUARDS = (
     ),
     Guard(
         "A form of another site does nothing",
-        "shared/web/forms.py", "            origin = _require_own_page(request.fields, secure=self._secure)", '            origin = ""',
+        "features/pages/forms.py", "            origin = _require_own_page(request.fields, secure=secure)", '            origin = ""',
         "test_a_form_of_another_site_is_refused",
     ),
     Guard(
         "A form has limits",
-        "shared/web/request.py", "parse_qsl(body.decode(\"ascii\"), max_num_fields=FIELDS_MAX)", 'parse_qsl(body.decode("ascii"))',
+        "features/pages/forms.py", "parse_qsl(body.decode(\"ascii\"), max_num_fields=FIELDS_MAX)", 'parse_qsl(body.decode("ascii"))',
         "test_a_form_has_limits",
     ),
     Guard(

@@ -6,20 +6,15 @@ The gateway is ready without Redis: it then requests frames from the queue, and 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import NamedTuple
 
 from fastapi import FastAPI
 
-from services.gateway.api import event_documents, forms, lottery, pages, preview, problem_pages, public_keys
+from services.gateway.api import lottery, public_keys
 from services.gateway.api import queue as api_queue
-from services.gateway.catalogue_page import CataloguePages
 from services.gateway.checks import own_checks
-from services.gateway.documents import EventPages
-from services.gateway.fan_pages.own_event import OwnEventParts
-from services.gateway.fan_pages.seat_tables import SeatTables
 from services.gateway.metrics import HEARTBEATS_DROPPED, HEARTBEATS_SENT
 from services.gateway.protection.identity import TokenReader
-from services.gateway.protection.rate_limits import PlainPageLimit, RateLimits
+from services.gateway.protection.rate_limits import RateLimits
 from services.gateway.settings import Settings
 from services.gateway.state import State
 from services.gateway.tuning import DEFAULTS, Tuning
@@ -31,24 +26,14 @@ from shared.checks.endpoint import Databases
 from shared.clients.heartbeats import HeartbeatReporter
 from shared.clients.user_places import UserPlaces
 from shared.concurrency.background import Loops
-from shared.contracts.inventory import InventoryClient
-from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import LotteryClient, QueueClient
 from shared.errors.problems import Problem
 from shared.process.load import LOAD_S, Load
 from shared.redis.client import Redis, connect
-from shared.rpc import ServiceClient, client
+from shared.rpc import HttpPoster, ServiceClient, client
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import create_service
 from shared.web.parts import with_settings_of_parts
-
-
-class Services(NamedTuple):
-    """The other services, as the gateway calls them."""
-
-    queue: ServiceClient
-    inventory: ServiceClient
-    orders: ServiceClient
 
 
 def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> FastAPI:
@@ -61,14 +46,9 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
             redis = connect(chosen.redis_url, service="gateway")
             stack.push_async_callback(redis.aclose)
             app.state.databases = Databases(redis)
-            pool = await stack.enter_async_context(client())
-            services = Services(
-                queue=ServiceClient(pool, chosen.queue_url, chosen.service_keys, name="queue"),
-                inventory=ServiceClient(pool, chosen.inventory_url, chosen.service_keys, name="inventory"),
-                orders=ServiceClient(pool, chosen.orders_url, chosen.service_keys, name="orders"),
-            )
+            connections = await stack.enter_async_context(client())
             users = await stack.enter_async_context(user_jwt_reader(chosen))
-            state = app.state.deps = build_state(chosen, tuning, redis, services, users)
+            state = app.state.deps = build_state(chosen, tuning, redis, connections, users)
             stack.push_async_callback(_close, state)
             loops = await stack.enter_async_context(Loops("gateway"))
             loops.keep(state.line_cache.listen, name="gateway.lines")
@@ -82,38 +62,27 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
         chosen,
         title="gateway",
         lifespan=lifespan,
-        routers=[public_keys.router, preview.router, problem_pages.router],
-        fast_routes=[
-            *api_queue.FAST_ROUTES,
-            *lottery.FAST_ROUTES,
-            *pages.FAST_ROUTES,
-            *event_documents.FAST_ROUTES,
-        ],
-        mounts=pages.MOUNTS,
+        routers=[public_keys.router],
+        fast_routes=[*api_queue.FAST_ROUTES, *lottery.FAST_ROUTES],
         own_checks=partial(own_checks, chosen),
-        forms=forms.FORMS,
     )
 
 
-def build_state(settings: Settings, tuning: Tuning, redis: Redis, services: Services, users: UserJwtReader) -> State:
+def build_state(
+    settings: Settings, tuning: Tuning, redis: Redis, connections: HttpPoster, users: UserJwtReader
+) -> State:
     """Wires the gateway's objects together."""
-    queue = QueueClient(services.queue)
+    service = ServiceClient(connections, settings.queue_url, settings.service_keys, name="queue")
+    queue = QueueClient(service)
     line_cache = LineCache(redis, queue, settings, tuning)
     token_reader, rate_limits = TokenReader(settings, users), RateLimits(settings)
     place_client = PlaceClient(queue, settings)
-    inventory, orders = InventoryClient(services.inventory), OrdersClient(services.orders)
     return State(
         settings=settings,
         redis=redis,
         queue=queue,
         line_cache=line_cache,
-        event_pages=EventPages(line_cache, inventory, orders, settings.public_url),
-        catalogue_pages=CataloguePages(line_cache, inventory, orders),
-        own_event_parts=OwnEventParts(inventory, orders, SeatTables(inventory)),
-        plain_pages=PlainPageLimit(
-            per_s=settings.plain_pages_per_s, addresses_max=tuning.rate_limit_keys_max, shared_by=settings.processes
-        ),
-        orders=orders,
+        connections=connections,
         token_reader=token_reader,
         join_batcher=JoinBatcher(queue, line_cache, tuning, processes=settings.processes),
         place_client=place_client,
@@ -126,7 +95,7 @@ def build_state(settings: Settings, tuning: Tuning, redis: Redis, services: Serv
         heartbeats=HeartbeatReporter(
             queue, service="gateway", sent=HEARTBEATS_SENT.inc, dropped=HEARTBEATS_DROPPED.inc
         ),
-        lottery_cache=LotteryCache(LotteryClient(services.queue)),
+        lottery_cache=LotteryCache(LotteryClient(service)),
         rate_limits=rate_limits,
     )
 
@@ -136,8 +105,7 @@ async def _close(state: State) -> None:
     lost heartbeats.
     """
     for close in (
-        state.join_batcher.close, state.place_client.close, state.user_places.close, state.event_pages.close,
-        state.catalogue_pages.close, state.own_event_parts.seat_tables.close, state.line_cache.close,
+        state.join_batcher.close, state.place_client.close, state.user_places.close, state.line_cache.close,
         state.lottery_cache.close,
     ):  # fmt: skip
         await close()

@@ -30,12 +30,6 @@ HEARTBEATS_SENT = Counter("gateway_heartbeats_sent_total", "Places reported as a
 HEARTBEATS_DROPPED = Counter(
     "gateway_heartbeats_dropped_total", "Heartbeats beyond the number that one process collects per lane."
 )
-PLAIN_PAGES = with_series(
-    Counter(
-        "gateway_plain_pages_total", "Pages for fans without scripts: rendered, or busy beyond the limit.", ["outcome"]
-    ),
-    outcome=("rendered", "busy"),
-)
 RATE_LIMITED = with_series(
     Counter("gateway_refused_by_limit_total", "Requests over a rate limit of this process.", ["limit"]),
     limit=LIMITS,

@@ -3,12 +3,12 @@
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from shared.process.settings import PassKeys, PublicAddress, PublicSettings, QueueTokenKeys
+from shared.process.settings import PassKeys, PublicSettings, QueueTokenKeys
 from shared.security.tokens import development_keys
 from shared.security.user_settings import Keys
 
 
-class Settings(QueueTokenKeys, PassKeys, PublicAddress, PublicSettings):
+class Settings(QueueTokenKeys, PassKeys, PublicSettings):
     """The gateway stores nothing durable; the limits bound what one process caches and how many requests wait in it."""
 
     model_config = SettingsConfigDict(env_prefix="GATEWAY_")
@@ -36,11 +36,4 @@ class Settings(QueueTokenKeys, PassKeys, PublicAddress, PublicSettings):
         le=1e6,
         description="Calls of one fan, all tabs together, per second: status, join, pass, leave; ten seconds' worth at "
         "once.",
-    )
-    plain_pages_per_s: float = Field(
-        50,
-        gt=0,
-        le=10_000,
-        description="Personal pages per second for fans without scripts, a fifth of them for one client address; "
-        "beyond them a small page asks again by itself.",
     )

@@ -4,11 +4,8 @@ from dataclasses import dataclass, field
 
 from starlette.types import Scope
 
-from services.gateway.catalogue_page import CataloguePages
-from services.gateway.documents import EventPages
-from services.gateway.fan_pages.own_event import OwnEventParts
 from services.gateway.protection.identity import TokenReader
-from services.gateway.protection.rate_limits import PlainPageLimit, RateLimits
+from services.gateway.protection.rate_limits import RateLimits
 from services.gateway.settings import Settings
 from services.gateway.waiting_line.cache import LineCache
 from services.gateway.waiting_line.join_batcher import JoinBatcher
@@ -16,9 +13,9 @@ from services.gateway.waiting_line.lottery_cache import LotteryCache
 from services.gateway.waiting_line.place_client import PlaceClient
 from shared.clients.heartbeats import HeartbeatReporter
 from shared.clients.user_places import UserPlaces
-from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.redis.client import Redis
+from shared.rpc import HttpPoster
 from shared.security.tokens import QueueToken
 from shared.web.before_join import BeforeJoin
 
@@ -31,11 +28,7 @@ class State:
     redis: Redis
     queue: QueueClient
     line_cache: LineCache
-    event_pages: EventPages
-    catalogue_pages: CataloguePages
-    own_event_parts: OwnEventParts
-    plain_pages: PlainPageLimit
-    orders: OrdersClient
+    connections: HttpPoster  # to other services
     token_reader: TokenReader
     join_batcher: JoinBatcher
     place_client: PlaceClient

@@ -13,7 +13,6 @@ from services.inventory import internal
 from services.inventory.admin import events
 from services.inventory.api import catalogue as api_catalogue
 from services.inventory.api import reservations
-from services.inventory.api.forms import FORMS
 from services.inventory.auth import HolderAuthenticator, PassClaimer
 from services.inventory.checks import own_checks
 from services.inventory.gauges import REFRESH_S, LiveHoldGauges
@@ -52,7 +51,7 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
         "inventory", settings, title="inventory", lifespan=_lifespan,
         fast_routes=[*api_catalogue.FAST_ROUTES, *reservations.FAST_ROUTES],
         routers=[events.router, events.changes], internal_api=internal.API, checks=_checks, load=load,
-        own_checks=partial(own_checks, settings), forms=FORMS, body_max_bytes=EVENT_FILE_MAX_BYTES,
+        own_checks=partial(own_checks, settings), body_max_bytes=EVENT_FILE_MAX_BYTES,
     )  # fmt: skip
     app.state.tuning = tuning
     return app

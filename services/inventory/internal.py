@@ -1,24 +1,11 @@
 """Inventory's internal API, for the other services: sessions to end, payment steps, returns, consents and the stock."""
 
-from services.inventory.api.catalogue import event_details, event_list, seat_page, section_list
-from services.inventory.redis_stock.seat_map import seat_statuses
 from services.inventory.reservations.payment import BEGIN, CONFIRM, END, EXTEND, REACQUIRE, RELEASE, Transition
 from services.inventory.state import State
 from services.inventory.store.reservations import pending_consents
-from shared.contracts.catalogue import (
-    EventPageFacts,
-    ListedEvents,
-    ListEvents,
-    ReadEventPage,
-    ReadSeats,
-    SeatPage,
-    SectionList,
-)
 from shared.contracts.frames import SeatsFrame, StockFrame
 from shared.contracts.inventory import (
     EndSessions,
-    FindReservation,
-    FoundReservation,
     MinPassEpoch,
     PaymentSteps,
     PollConsents,
@@ -64,38 +51,6 @@ async def return_stock(state: State, question: ReturnStock) -> StepsAnswer:
 @API.operation("/reservations/ticket-returns", ReturnTickets)
 async def return_tickets(state: State, question: ReturnTickets) -> StepDone:
     return await state.returns.return_tickets(question, actor="orders")
-
-
-@API.operation("/events/page", ReadEventPage)
-async def read_event_page(state: State, question: ReadEventPage) -> EventPageFacts:
-    layout = state.catalogue.layout(question.event_id)
-    availability = SectionList.model_validate(section_list(layout, await state.availability.frame(layout)))
-    return EventPageFacts(event=event_details(layout), availability=availability)
-
-
-@API.operation("/events/list", ListEvents)
-async def list_events(state: State, question: ListEvents) -> ListedEvents:
-    await state.catalogue.check()
-    return event_list(state.catalogue.layouts(), question.after)
-
-
-@API.operation("/reservations/of-holder", FindReservation)
-async def find_reservation(state: State, question: FindReservation) -> FoundReservation:
-    row = await state.holds.live_of(question.event_id, question.holder)
-    return FoundReservation(reservation=row.to_contract(), extended=row.extended) if row else FoundReservation()
-
-
-@API.operation("/sections/seats", ReadSeats)
-async def read_section_seats(state: State, question: ReadSeats) -> SeatPage:
-    """The caller has checked that its fan is admitted."""
-    section = state.catalogue.layout(question.event_id).section(question.section_id, "seated")
-    positions = section.positions(page=question.page, page_size=question.page_size)
-    statuses = {} if not positions else await seat_statuses(
-        state.autocommit_db, state.redis_stock, question.event_id, section.section_id, first=positions[0],
-        last=positions[-1], jti="",
-    )  # fmt: skip
-    shown = seat_page(section, positions, statuses, page=question.page, page_size=question.page_size)
-    return SeatPage.model_validate(shown)
 
 
 @API.operation("/stock", ReadStock)

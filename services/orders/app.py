@@ -10,7 +10,6 @@ from services.orders import internal
 from services.orders.admin import events, orders
 from services.orders.api import orders as api_orders
 from services.orders.api import tickets as api_tickets
-from services.orders.api.forms import FORMS
 from services.orders.auth import CustomerAuthenticator
 from services.orders.checkout.checkout import Checkout, OrderWriter
 from services.orders.checkout.requests import check_address
@@ -85,7 +84,7 @@ def create_app(
         checks=lambda app: app.state.preconditions.checks(),
         fast_routes=[*api_orders.FAST_ROUTES, *api_tickets.FAST_ROUTES],
         routers=[orders.router, events.router],
-        internal_api=internal.API, forms=FORMS, body_max_bytes=EVENT_FILE_MAX_BYTES,
+        internal_api=internal.API, body_max_bytes=EVENT_FILE_MAX_BYTES,
     )  # fmt: skip
 
 

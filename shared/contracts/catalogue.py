@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime
 
 from shared.contracts.admin.page import Page
 from shared.contracts.fields import ServiceMessage
@@ -53,19 +53,6 @@ class EventPage(Page):
     """Events by their start."""
 
     events: list[EventCard]
-
-
-class ListEvents(ServiceMessage):
-    """The events on sale after the one with this id, or the first ones, by their start."""
-
-    after: str | None = None
-
-
-class ListedEvents(ServiceMessage):
-    """Some of them; `more` says whether others follow."""
-
-    events: list[EventCard]
-    more: bool
 
 
 class EventLimits(ServiceMessage):
@@ -152,25 +139,3 @@ class SeatPage(ServiceMessage):
     page: int
     page_size: int
     seats: list[SeatView]
-
-
-class ReadEventPage(ServiceMessage):
-    """Asks for what an event's page shows."""
-
-    event_id: str
-
-
-class EventPageFacts(ServiceMessage):
-    """What an event's page shows: the event, and what is left of its sections."""
-
-    event: EventDetails
-    availability: SectionList
-
-
-class ReadSeats(ServiceMessage):
-    """Asks for a page of a section's seats, as a fan with a pass sees them."""
-
-    event_id: str
-    section_id: str
-    page: int = Field(1, ge=1)
-    page_size: int = Field(ge=1, le=500)

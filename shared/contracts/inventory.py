@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from shared.contracts.catalogue import EventPageFacts, ListedEvents, ListEvents, ReadEventPage, ReadSeats, SeatPage
 from shared.contracts.fields import ServiceMessage
 from shared.contracts.frames import ReservationState, SeatsFrame, StockFrame
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 BATCH_MAX = 256
 OWNERS_MAX = 16  # one customer may come with the passes of several events
-PAGE_S = 1.0  # a page is shown without what takes longer
 
 
 class SessionRef(ServiceMessage):
@@ -106,20 +104,6 @@ class ReservationsAnswer(ServiceMessage):
     """One per id, in order; null for an unknown one."""
 
     reservations: list[Reservation | None]
-
-
-class FindReservation(ServiceMessage):
-    """Asks for the live reservation of a holder."""
-
-    event_id: str
-    holder: str
-
-
-class FoundReservation(ServiceMessage):
-    """The holder's live reservation, which may be `extended` once; null without one."""
-
-    reservation: Reservation | None = None
-    extended: bool = False
 
 
 class PollConsents(ServiceMessage):
@@ -287,20 +271,6 @@ class InventoryClient:
 
     async def return_tickets(self, question: ReturnTickets) -> StepDone:
         return await self._ask("/reservations/ticket-returns", question, StepDone, deadline_s=5.0)
-
-    async def list_events(self, after: str | None) -> ListedEvents:
-        return await self._ask("/events/list", ListEvents(after=after), ListedEvents, deadline_s=PAGE_S)
-
-    async def event_page(self, event_id: str) -> EventPageFacts:
-        return await self._ask("/events/page", ReadEventPage(event_id=event_id), EventPageFacts, deadline_s=PAGE_S)
-
-    async def find(self, event_id: str, holder: str) -> FoundReservation:
-        question = FindReservation(event_id=event_id, holder=holder)
-        return await self._ask("/reservations/of-holder", question, FoundReservation, deadline_s=PAGE_S)
-
-    async def section_seats(self, question: ReadSeats) -> SeatPage:
-        """Raises `UnknownEvent`, and `Problem` `unknown-section`."""
-        return await self._ask("/sections/seats", question, SeatPage, deadline_s=PAGE_S)
 
     async def stock(self, event_id: str) -> StockFrame:
         return await self._ask("/stock", ReadStock(event_id=event_id), StockFrame)

@@ -7,13 +7,11 @@ from pydantic import ConfigDict, Field
 
 from shared.contracts.fields import ServiceMessage
 from shared.contracts.frames import OrderFrame
-from shared.contracts.prices import PRICES_MAX, PricesAnswer
 
 if TYPE_CHECKING:
     from shared.rpc import ServiceClient
 
 BATCH_MAX = 256
-PAGE_S = 1.0  # a page is shown without what takes longer
 
 
 class _View(ServiceMessage):
@@ -111,38 +109,6 @@ class ProviderAnswer(ServiceMessage):
     methods: list[str]
 
 
-class ReadCheckout(ServiceMessage):
-    """Asks what a hold of this holder costs, with a promo code that came from this client address."""
-
-    event_id: str
-    holder: str
-    reservation_id: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
-    promo_code: str | None = None
-    address: str | None = None
-
-
-class CheckoutFacts(ServiceMessage):
-    """What a hold costs, and how it may be paid; `refusal` is the slug of the problem with the promo code."""
-
-    quote: QuoteAnswer
-    providers: list[ProviderAnswer]
-    refusal: str | None = None
-
-
-class ReadOwnOrder(ServiceMessage):
-    """Asks for an order by its own token."""
-
-    reference: str
-    token: str
-
-
-class OwnOrder(ServiceMessage):
-    """An order, and how it may be paid again."""
-
-    order: OrderView
-    providers: list[ProviderAnswer]
-
-
 class PaymentRef(ServiceMessage):
     """A hold and the order that is said to pay for it."""
 
@@ -191,13 +157,6 @@ class OrdersAnswer(ServiceMessage):
     orders: list[OrderFrame | None]
 
 
-class ReadPrices(ServiceMessage):
-    """Asks for an event's fees and taxes, and for these prices with all of them."""
-
-    event_id: str
-    each: list[int] = Field(max_length=PRICES_MAX)
-
-
 class OrdersClient:
     """Orders, asked over the wire."""
 
@@ -212,18 +171,6 @@ class OrdersClient:
     async def refund(self, refunds: list[PaymentRef], *, reason: str) -> RefundsAnswer:
         question = RefundsQuestion(refunds=refunds, reason=reason)
         return await self._ask("/orders/refund", question, RefundsAnswer, deadline_s=5.0)
-
-    async def prices(self, event_id: str, each: list[int]) -> PricesAnswer:
-        question = ReadPrices(event_id=event_id, each=each)
-        return await self._ask("/events/prices", question, PricesAnswer, deadline_s=PAGE_S)
-
-    async def checkout(self, question: ReadCheckout) -> CheckoutFacts:
-        """Raises `UnknownReservation`, `HoldExpired`."""
-        return await self._ask("/checkout/read", question, CheckoutFacts, deadline_s=PAGE_S)
-
-    async def own_order(self, question: ReadOwnOrder) -> OwnOrder:
-        """Raises `BadCredential` for a token of another order, and the problem `unknown-order`."""
-        return await self._ask("/orders/own", question, OwnOrder, deadline_s=PAGE_S)
 
     async def read(self, references: list[str]) -> OrdersAnswer:
         return await self._ask("/orders/read", OrdersQuestion(references=references), OrdersAnswer)

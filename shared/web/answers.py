@@ -24,9 +24,9 @@ from shared.errors import problems
 from shared.errors.database import is_unstorable
 from shared.errors.outages import in_one_line, is_outage, problem_of
 from shared.errors.problems import Problem
+from shared.features import ProblemPage
 from shared.runtime.logging import get_logger
 from shared.security.tokens import HeaderFields
-from shared.web.pages import problem_page
 from shared.web.request import Field, language_of
 
 log = get_logger("onsale.http")
@@ -159,13 +159,16 @@ def document(problem: Problem, request_id: str | None = None) -> Answer:
     return Answer(problem.code, problem.body(request_id), fields_of(headers))
 
 
-def problem_answer(scope: Scope, problem: Problem, request_id: str | None = None) -> Answer:
-    """The answer to a problem: an HTML page for people, a problem document for programs."""
-    if not problem_page.wanted(scope["method"], (value for name, value in scope["headers"] if name == b"accept")):
+def problem_answer(
+    scope: Scope, problem: Problem, page: ProblemPage | None, request_id: str | None = None
+) -> Answer:  # fmt: skip
+    """The answer to a problem: a problem document for programs and, if there is one, a page for people."""
+    accepts = (value for name, value in scope["headers"] if name == b"accept")
+    if page is None or not page.wanted(scope["method"], accepts):
         return document(problem, request_id)
     language = language_of(scope)
-    headers = {"content-type": problem_page.MEDIA_TYPE, **problem_page.headers(problem), "content-language": language}
-    return Answer(problem.code, problem_page.page(problem, language).encode(), fields_of(headers))
+    headers = {"content-type": page.MEDIA_TYPE, **page.headers(problem), "content-language": language}
+    return Answer(problem.code, page.page(problem, language).encode(), fields_of(headers))
 
 
 def allowed_methods(app: FastAPI, scope: Scope) -> Field:

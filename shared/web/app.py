@@ -18,12 +18,12 @@ from prometheus_client import REGISTRY
 from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.routing import BaseRoute
 
 from shared import VERSION
 from shared.checks.endpoint import OwnChecks, checks_router
 from shared.concurrency.coalescing import CachedReads
 from shared.errors import problems
+from shared.features import problem_page
 from shared.process.load import Load
 from shared.process.removed_settings import removed_and_set
 from shared.process.settings import ServiceSettings
@@ -37,7 +37,6 @@ from shared.security.key_reload import with_key_reload
 from shared.web.answers import COMPRESS_LEVEL, COMPRESS_MIN_BYTES
 from shared.web.api_document import complete_openapi
 from shared.web.fast_routes import FastRoute
-from shared.web.forms import Form, Forms
 from shared.web.internal_api import InternalApi, OwnProcess
 from shared.web.listener import ServiceListener, route_table
 from shared.web.parts import parts_of, with_parts
@@ -62,12 +61,10 @@ def create_service(
     lifespan: Lifespan,
     routers: Sequence[APIRouter] = (),
     fast_routes: Sequence[FastRoute] = (),
-    mounts: Sequence[BaseRoute] = (),
     internal_api: InternalApi | None = None,
     checks: Callable[[FastAPI], Checks] = lambda app: {},
     load: Load | None = None,
     own_checks: OwnChecks = tuple,
-    forms: tuple[Form, ...] = (),
     body_max_bytes: int = BODY_MAX_BYTES,
 ) -> FastAPI:
     """One service's app. `/readyz` runs `checks`; the operations of `internal_api` get the prefix `/internal` and need
@@ -83,7 +80,9 @@ def create_service(
         docs_url=None, redoc_url=None,  # these pages load scripts of other hosts, on the origin of the console
         separate_input_output_schemas=False, telemetry=WITHOUT_TELEMETRY,
     )  # fmt: skip
-    api = internal_api or InternalApi()
+    api = InternalApi(internal_api or {})
+    for part in parts:
+        api |= part.internal_api or {}
     app.state.settings = settings
     app.state.admin_keys = settings.admin_keys
     app.state.wrong_keys = WrongKeys(shared_by=settings.processes)
@@ -98,7 +97,7 @@ def create_service(
     fast_routes = [*fast_routes, *(route for part in parts for route in part.fast_routes)]
     routers = [*(router for part in parts for router in part.routers), *routers]  # a core's path may have a variable
     fast = [*fast_routes, *(each.route(settings.service_keys) for each in api.values())]
-    app.router.routes.extend((*fast, *mounts))
+    app.router.routes.extend(fast)
     for router in routers:
         app.include_router(router)
     app.include_router(_probes(name, checks))
@@ -107,12 +106,12 @@ def create_service(
     for route in (*fast, *(route for router in routers for route in router.routes)):
         for method in (getattr(route, "methods", None) or set()) - {"HEAD"}:
             FAILURES.labels(name, getattr(route, "path", ""), method)
-    complete_openapi(app, [form.path for form in forms])
+    forms = [part.forms for part in parts if part.forms]
+    complete_openapi(app, [path for each in forms for path in each.paths])
     inner = AsyncExitStackMiddleware(app.router)  # what it raises is the listener's to answer
     app.middleware_stack = GZipMiddleware(inner, minimum_size=COMPRESS_MIN_BYTES, compresslevel=COMPRESS_LEVEL)
-    secure = getattr(settings, "secure_cookies", False)
     app.state.listener = partial(
-        ServiceListener, app, route_table(fast), Forms(forms, secure_cookies=secure), service=name,
+        ServiceListener, app, route_table(fast), forms, problem_page(settings.features_off), service=name,
         log_requests=settings.log_requests, load=load, body_max_bytes=body_max_bytes,
     )  # fmt: skip
     return app

@@ -24,6 +24,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from shared.contracts.fields import invalid_request
 from shared.errors import problems
+from shared.features import ProblemPage
 from shared.process.load import Load
 from shared.runtime import tracing
 from shared.runtime.logging import get_logger, request_fields
@@ -39,8 +40,8 @@ from shared.web.answers import (
     problem_of_exception,
 )
 from shared.web.fast_routes import FastRoute, Found
-from shared.web.forms import Forms
 from shared.web.internal_api import PREFIX
+from shared.web.parts import PostedForms
 from shared.web.request import REQUEST_KEY, Field, Request
 
 log = get_logger("onsale.http")
@@ -78,10 +79,11 @@ class ServiceListener:
     """The ASGI app of one listener of a service: the public one, or the one inside, for the other services."""
 
     def __init__(
-        self, app: FastAPI, routes: Routes, forms: Forms, *, service: str, inside: bool, log_requests: bool,
-        load: Load | None, body_max_bytes: int,
+        self, app: FastAPI, routes: Routes, forms: Sequence[PostedForms], problem_page: ProblemPage | None, *,
+        service: str, inside: bool, log_requests: bool, load: Load | None, body_max_bytes: int,
     ) -> None:  # fmt: skip
         self._app, self._routes, self._forms, self.service, self._inside = app, routes, forms, service, inside
+        self._problem_page = problem_page
         self._log_requests, self._load = log_requests, load
         self._body_max_bytes = INTERNAL_BODY_MAX_BYTES if inside else body_max_bytes
         self._timer = cache(partial(REQUESTS.labels, service))
@@ -97,7 +99,8 @@ class ServiceListener:
         if scope["path"].startswith(INTERNAL_PREFIXES) != self._inside:
             return document(problems.NotFound())
         request = Request(self._app, scope, receive, body_max_bytes=self._body_max_bytes)
-        form = self._forms.answering(request, self.answer) if request.is_form and not self._inside else None
+        posted = self._forms if request.is_form and not self._inside else ()
+        form = next(filter(None, (forms.answering(request, self.answer) for forms in posted)), None)
         return form or self._begin(request)
 
     async def answer(self, request: Request) -> Answer:
@@ -173,7 +176,7 @@ class ServiceListener:
         if problem.code == problems.MethodNotAllowed.status:
             request.added = (*request.added, allowed_methods(self._app, request.scope))
         request.facts = {**request.facts, "reason": problem.slug}
-        return compressed(request.fields, problem_answer(request.scope, problem, request.id))
+        return compressed(request.fields, problem_answer(request.scope, problem, self._problem_page, request.id))
 
     def after(self, request: Request, answer: Answer) -> Answer:
         """Ends the request; the answer with its id and what the handler added."""

@@ -4,25 +4,42 @@ The service does not know of it. `create_service` takes the routes; when the ser
 state, each part opens what it needs from that, and its handlers find it by its class.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fastapi import APIRouter, FastAPI, Request
 from pydantic_settings import BaseSettings
+from starlette.types import ASGIApp
 
 from shared.concurrency.background import Loops
 from shared.contracts.admin.checks import Check
 from shared.features import BadFeature, installed, load
 from shared.routes import Service
+from shared.web.answers import Answer
 from shared.web.fast_routes import FastRoute
+from shared.web.request import Request as WebRequest
+
+if TYPE_CHECKING:
+    from shared.web.internal_api import InternalApi
 
 Opened = TypeVar("Opened")
 Settings = TypeVar("Settings", bound=BaseSettings)
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 Open = Callable[[Any, Loops], AbstractAsyncContextManager[object]]
+
+
+class PostedForms(Protocol):
+    """What pages without scripts post, answered by what the API answers to the request that a form stands for."""
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """Regular expressions of the paths to which forms are posted."""
+
+    def answering(self, request: WebRequest, api: Callable[[WebRequest], Awaitable[Answer]]) -> ASGIApp | None:
+        """Answers a form; None if no form has this path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +48,15 @@ class Part:
 
     `open` gets the service's state and the part's background loops, and yields the part's own object: once a process,
     before the first request and before the service works by itself; what it raises stops the start. Loops begin when
-    all parts are open; one that fails is logged and repeated. `settings` has fields that join those of the service,
-    under the service's prefix; each has a default. `checks` gets the settings, and says what `onsale doctor` prints.
+    all parts are open; one that fails is logged and repeated. `internal_api` has more operations for other services.
+    `settings` has fields that join those of the service, under the service's prefix; each has a default. `checks` gets
+    the settings, and says what `onsale doctor` prints.
     """
 
     routers: Sequence[APIRouter] = ()
     fast_routes: Sequence[FastRoute] = ()
+    internal_api: "InternalApi | None" = None
+    forms: PostedForms | None = None
     settings: type[BaseSettings] | None = None
     open: Open | None = None
     checks: Callable[[Any], Sequence[Check]] | None = None

@@ -9,7 +9,7 @@ from functools import cache
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
-from urllib.parse import parse_qs, parse_qsl
+from urllib.parse import parse_qs
 
 from fastapi import FastAPI, Header, Path, Query
 from pydantic import BaseModel, ValidationError
@@ -22,7 +22,6 @@ from shared.errors.problems import (
     BodyTooLarge,
     IdempotencyKeyMalformed,
     IdempotencyKeyMissing,
-    MalformedRequest,
 )
 from shared.routes import REFERENCE
 from shared.security.tokens import HeaderFields, cookie, header_fields
@@ -37,42 +36,8 @@ _language_range = re.compile(
     r"\s*([a-z]+)(?:-[a-z0-9-]*)?\s*(?:;\s*(?:q=(\d+\.?\d*|\.\d+)\s*)?)?", re.ASCII | re.IGNORECASE
 )
 FORM = b"application/x-www-form-urlencoded"
-FIELDS_MAX, FIELD_CHARS_MAX = 256, 2_000  # of a form
 Model = TypeVar("Model", bound=BaseModel)
 Opened = TypeVar("Opened")
-
-
-class FormFields:
-    """The fields of a form from a page of `origin`, without surrounding blanks; an empty field counts as left out."""
-
-    def __init__(self, body: bytes, origin: str = "") -> None:
-        self.origin = origin
-        try:
-            pairs = parse_qsl(body.decode("ascii"), max_num_fields=FIELDS_MAX)
-        except ValueError as broken:
-            raise MalformedRequest("The form could not be read.") from broken
-        self._fields = [(name, text) for name, value in pairs if (text := value.strip()[:FIELD_CHARS_MAX])]
-
-    def one(self, name: str) -> str | None:
-        """The field's first value."""
-        return next(iter(self.all(name)), None)
-
-    def all(self, name: str) -> list[str]:
-        return [text for other, text in self._fields if other == name]
-
-    def number(self, name: str) -> int | str | None:
-        """The field as a number; other text stays as it is, so that the endpoint refuses it."""
-        text = self.one(name)
-        return int(text) if text is not None and re.fullmatch(r"[0-9]{1,9}", text) else text
-
-    def numbers_below(self, prefix: str) -> dict[str, int | str | None]:
-        """The numbers of the fields whose names begin with `prefix.`, by the rest of the name."""
-        start = f"{prefix}."
-        return {name.removeprefix(start): self.number(name) for name, _ in self._fields if name.startswith(start)}
-
-    def given(self, **values: Any) -> dict[str, Any]:
-        """These values without those that were left out."""
-        return {name: value for name, value in values.items() if value not in (None, [], {})}
 
 
 class Request:
@@ -82,7 +47,7 @@ class Request:
 
     id, route = "", "none"
     path: Mapping[str, str] = MappingProxyType({})
-    form: FormFields | None = None
+    form: Mapping[str, str] | None = None  # the fields of the form that it stands for
     quiet = picked = traced = False  # not logged; its steps are; it is traced
     facts: Mapping[str, Any] = MappingProxyType({})
     added: tuple[Field, ...] = ()

@@ -83,7 +83,7 @@ def test_the_page_says_how_fast_the_event_lets_fans_in() -> None:
 
 
 def test_every_call_is_an_operation_of_the_api_and_its_path_is_recognized() -> None:
-    document: dict[str, Any] = json.loads((ROOT / "services/gateway/pages/openapi/fans.json").read_text())
+    document: dict[str, Any] = json.loads((ROOT / "features/pages/openapi/fans.json").read_text())
     known = {f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods}
     assert set(CALLS.values()) <= known
     for operation in CALLS.values():

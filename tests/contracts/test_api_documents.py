@@ -11,8 +11,8 @@ from typing import get_args
 
 import pytest
 
+from features.pages.gateway.documents import PAGES
 from proof.bad_input.generated.documents import read_document
-from services.gateway.documents import PAGES
 from shared.web.api_document import operations
 from tools.openapi import Readers, documents
 

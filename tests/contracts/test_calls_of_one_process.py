@@ -9,6 +9,8 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
+from features.pages import contracts as p
+from features.pages import inventory, orders
 from services.inventory.internal import API as INVENTORY
 from services.orders.internal import API as ORDERS
 from services.queue.admission.gatekeeper import admit_now
@@ -31,7 +33,9 @@ from tests.notifier.orders import write_order
 from tests.notifier.tokens import order_token
 from tests.support.running.services import Neighbours
 
-SERVICES: dict[Service, InternalApi] = {"queue": QUEUE, "inventory": INVENTORY, "orders": ORDERS}
+SERVICES: dict[Service, InternalApi] = {
+    "queue": QUEUE, "inventory": InternalApi(INVENTORY | inventory.API), "orders": InternalApi(ORDERS | orders.API),
+}  # fmt: skip
 
 
 class Asked(NamedTuple):
@@ -53,10 +57,10 @@ def calls(held: str) -> list[Asked]:
     step = i.PaymentStep(event_id=EVENT, reservation_id=held, order_reference="X1")
     steps, payment = i.PaymentSteps(steps=[step]), o.PaymentRef(reservation_id=held, order_reference=REFERENCE)
     return [
-        Asked("orders", "/checkout/read", o.ReadCheckout(event_id=EVENT, holder="h-1", reservation_id=held),
-              o.CheckoutFacts),
-        Asked("inventory", "/reservations/of-holder", i.FindReservation(event_id=EVENT, holder="h-1"),
-              i.FoundReservation),
+        Asked("orders", "/checkout/read", p.ReadCheckout(event_id=EVENT, holder="h-1", reservation_id=held),
+              p.CheckoutFacts),
+        Asked("inventory", "/reservations/of-holder", p.FindReservation(event_id=EVENT, holder="h-1"),
+              p.FoundReservation),
         Asked("queue", "/joins", JOINS, q.JoinAnswer),
         Asked("queue", "/places", q.HoldersQuestion(event_id=EVENT, holders=["h-1"]), q.HoldersAnswer),
         Asked("queue", "/status", PLACES, q.PlaceStatuses),
@@ -78,17 +82,17 @@ def calls(held: str) -> list[Asked]:
         Asked("inventory", "/reservations/returns", i.ReturnStock(steps=[step], reason="test"), i.StepsAnswer),
         Asked("inventory", "/reservations/ticket-returns", i.ReturnTickets(
             return_id="t-1", event_id=EVENT, reservation_id=held, order_reference="X1", reason="test"), i.StepDone),
-        Asked("inventory", "/events/list", c.ListEvents(after=None), c.ListedEvents),
-        Asked("inventory", "/events/page", c.ReadEventPage(event_id=EVENT), c.EventPageFacts),
-        Asked("inventory", "/sections/seats", c.ReadSeats(
+        Asked("inventory", "/events/list", p.ListEvents(after=None), p.ListedEvents),
+        Asked("inventory", "/events/page", p.ReadEventPage(event_id=EVENT), p.EventPageFacts),
+        Asked("inventory", "/sections/seats", p.ReadSeats(
             event_id=EVENT, section_id=FILE.sections[0].section_id, page=1, page_size=50), c.SeatPage),
         Asked("inventory", "/stock", i.ReadStock(event_id=EVENT), StockFrame),
         Asked("inventory", "/seats", i.ReadStock(event_id=EVENT), SeatsFrame),
         Asked("orders", "/reservations/status", o.PaymentsQuestion(payments=[payment]), o.PaymentsAnswer),
         Asked("orders", "/orders/refund", o.RefundsQuestion(refunds=[payment], reason="oversell"), o.RefundsAnswer),
-        Asked("orders", "/events/prices", o.ReadPrices(event_id=EVENT, each=[4200]), PricesAnswer),
-        Asked("orders", "/orders/own", o.ReadOwnOrder(reference=REFERENCE, token=order_token()), o.OwnOrder),
-        Asked("orders", "/orders/own", o.ReadOwnOrder(reference=REFERENCE, token="forged"), o.OwnOrder),
+        Asked("orders", "/events/prices", p.ReadPrices(event_id=EVENT, each=[4200]), PricesAnswer),
+        Asked("orders", "/orders/own", p.ReadOwnOrder(reference=REFERENCE, token=order_token()), p.OwnOrder),
+        Asked("orders", "/orders/own", p.ReadOwnOrder(reference=REFERENCE, token="forged"), p.OwnOrder),
         Asked("orders", "/orders/read", o.OrdersQuestion(references=[REFERENCE, "N0B0DY0000"]), o.OrdersAnswer),
         Asked("queue", "/releases", PLACES, q.ReleaseAnswer),
         Asked("queue", "/leaves", PLACES, q.LeaveAnswer),

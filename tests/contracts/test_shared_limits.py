@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from features.forward_auth.gateway.decision import RETURN_LINK, ForwardAuth
+from features.pages.gateway.plain_pages import PlainPageLimit
 from features.proof_of_work.gateway import WAITS_MAX, ArrivalRate, EntryDelays
-from services.gateway.protection.rate_limits import PlainPageLimit, RateLimits, require_token
+from services.gateway.protection.rate_limits import RateLimits, require_token
 from services.gateway.settings import Settings as GatewaySettings
 from services.inventory.settings import Settings as InventorySettings
 from services.notifier.headroom import Headroom
@@ -35,7 +36,7 @@ SCOPE = {"type": "http", "client": (ADDRESS, 1), "headers": []}
 
 
 def gateway(processes: int) -> GatewaySettings:
-    return GatewaySettings(processes=processes, fan_calls_per_s=7, address_joins_per_s=3, plain_pages_per_s=50)
+    return GatewaySettings(processes=processes, fan_calls_per_s=7, address_joins_per_s=3)
 
 
 def fans(processes: int) -> Callable[[], object]:

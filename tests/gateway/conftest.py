@@ -16,12 +16,15 @@ from services.gateway.state import State
 from services.gateway.tuning import DEFAULTS, Tuning
 from shared.contracts.frames import LineFrame, line_channel
 from shared.web.app import public
+from shared.web.parts import with_settings_of_parts
 from tests.queue.conftest import Inventory
 from tests.support.engines.database import Database
 from tests.support.neighbours import Connections
 from tests.support.running.apps import borrowed_app
 from tests.support.running.queue_service import QueueService, queue_service
 from tests.support.wait import wait_until
+
+AllSettings = with_settings_of_parts(Settings, "gateway")
 
 
 @asynccontextmanager
@@ -56,7 +59,7 @@ async def queue(
 
 @pytest.fixture
 def settings(queue: QueueService, redis_url: str) -> Settings:
-    return Settings(queue_url="http://queue", redis_url=redis_url)
+    return AllSettings(queue_url="http://queue", redis_url=redis_url)
 
 
 @pytest.fixture

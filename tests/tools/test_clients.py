@@ -4,8 +4,8 @@ import json
 import re
 from pathlib import Path
 
+from features.pages.gateway.documents import PAGES
 from onsale.client import Client, Operator
-from services.gateway.documents import PAGES
 from shared.contracts.admin.operation import FILE, models
 from shared.contracts.admin.operator_calls import OPERATIONS
 from tools.clients import fan_code, operator_code

@@ -76,5 +76,5 @@ def write() -> None:
 
 
 def _document(readers: str) -> dict[str, Any]:
-    path = ROOT / "services" / "gateway" / "pages" / "openapi" / f"{readers}.json"
+    path = ROOT / "features" / "pages" / "openapi" / f"{readers}.json"
     return dict(json.loads(path.read_text(encoding="utf-8")))

@@ -37,7 +37,7 @@ PLACEHOLDERS = {"{event_id}": "arena", "{reference}": "7QK2M9TZ4HXA", "{section_
 
 def document(readers: Readers) -> dict[str, Any]:
     """The committed OpenAPI document; another test holds it to the code."""
-    pages: Path = import_module("services.gateway.documents").PAGES
+    pages: Path = import_module("features.pages.gateway.documents").PAGES
     found: dict[str, Any] = json.loads((pages / "openapi" / f"{readers}.json").read_text(encoding="utf-8"))
     return found
 
@@ -82,7 +82,7 @@ def _who(made: dict[str, Any]) -> str:
 
 def problems_page() -> str:
     """docs/reference/problems.md"""
-    entries, advice = catalogue(), import_module("services.gateway.api.problem_pages").ADVICE
+    entries, advice = catalogue(), import_module("features.pages.gateway.problem_pages").ADVICE
     to_do = Section("What to do, by status", ("status", "what it is", "what to do"), [
         (str(status), HTTPStatus(status).phrase, text) for status, text in advice.items()
     ], after=EXAMPLE)  # fmt: skip

@@ -26,8 +26,8 @@ from shared.errors.problems import NotFound, Problem
 from shared.runtime.clock import now_ms, to_datetime
 from shared.security.limits import FanLimit
 from shared.web.answers import Answer, compressed, fields_of
+from shared.web.calendar_file import CalendarEntry, calendar_file
 from shared.web.fast_routes import FastRoute
-from shared.web.pages.calendar_file import CalendarEntry, calendar_file
 from shared.web.parts import Part
 from shared.web.request import REFERENCE_PATTERN, Request
 from shared.words.words import words

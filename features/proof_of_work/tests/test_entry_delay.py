@@ -6,6 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from features.pages.gateway import plain_pages
 from features.proof_of_work import gateway
 from features.proof_of_work.gateway import (
     DELAY_MAX_S,
@@ -15,7 +16,6 @@ from features.proof_of_work.gateway import (
     EntryDelays,
     delay_s,
 )
-from services.gateway.api import plain_pages
 from shared.contracts.queue import JoinBatch, JoinRequest
 from shared.errors.problems import TooManyRequests
 from shared.security.tokens import development_keys

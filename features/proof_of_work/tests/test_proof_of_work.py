@@ -15,11 +15,10 @@ from features.proof_of_work import gateway as challenges
 from features.proof_of_work.gateway import ArrivalRate, Challenges, JoinPolicy, hashes_needed, load_level
 from features.proof_of_work.rules import HASHES_MAX, FrictionRules, RoomFriction
 from services.gateway.protection import rate_limits
-from services.gateway.settings import Settings
 from shared.contracts.file_parts import part_of
 from shared.contracts.queue import JoinBatch
 from shared.security.tokens import development_keys
-from tests.gateway.conftest import gateway_client
+from tests.gateway.conftest import AllSettings, gateway_client
 from tests.gateway.frames import line_frame
 from tests.support.wait import wait_until
 
@@ -261,7 +260,7 @@ async def test_by_default_only_an_address_with_a_swarm_must_prove_work(browser, 
 async def test_by_default_a_school_behind_one_address_joins_and_a_swarm_must_prove_work(queue, settings, monkeypatch):
     monkeypatch.setattr(rate_limits, "time", SimpleNamespace(monotonic=lambda: 0.0))  # no token is added meanwhile
     await queue.open()
-    by_default = Settings(queue_url=settings.queue_url, redis_url=settings.redis_url)
+    by_default = AllSettings(queue_url=settings.queue_url, redis_url=settings.redis_url)
     async with gateway_client(by_default) as fans:
         school = {"x-forwarded-for": "198.51.100.1", "origin": "http://gateway"}
         statuses: list[int] = []

@@ -1,7 +1,7 @@
 ## HAProxy checks the health of every process twice a second, and keeps requests while a service has no healthy process:
 ## each process is in its backend a second time as a spare without checks, which is retried for ten seconds.
 <%def name="headers(fields)">${"".join(f' hdr {name} "{value}"' for name, value in fields.items())}</%def>\
-<%def name="html(problem)">content-type "${page.MEDIA_TYPE}" string '${page.page_for_all(problem)}'${headers(page.headers(problem))}</%def>\
+<%def name="html(problem)">content-type "${page.MEDIA_TYPE}" string '${page.page(problem)}'${headers(page.headers(problem))}</%def>\
 <%def name="error_pages()">\
 % for status, problem in answered:
     http-error status ${status} ${html(problem)}

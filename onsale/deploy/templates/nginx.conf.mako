@@ -22,8 +22,8 @@ keepalive 64; }
 <% name = f"{problem.slug}-{problem.code}" %>\
         location = /-/${name} { internal; default_type ${balancers.PROBLEM_TYPE}; ${hsts} ${headers(problem.headers())} \
 if ($person) { rewrite ^ /-/${name}-page last; } return ${problem.code} '${balancers.document(problem, "$request_id")}'; }
-        location = /-/${name}-page { internal; default_type text/html; charset utf-8; ${hsts} ${headers(page.headers(problem))} \
-return ${problem.code} '${page.page_for_all(problem)}'; }
+        location = /-/${name}-page { internal; default_type ${page.MEDIA_TYPE.partition(";")[0]}; charset utf-8; ${hsts} ${headers(page.headers(problem))} \
+return ${problem.code} '${page.page(problem)}'; }
 % endfor
 </%def>\
 # ${balancers.GENERATED}

@@ -20,7 +20,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis.generation import GenerationMode
 
-from services.gateway.documents import PAGES
+from features.pages.gateway.documents import PAGES
 from tools.openapi import Readers
 
 STREAMS = "text/event-stream"

@@ -6,8 +6,8 @@ import httpx
 import pytest
 from playwright.async_api import expect
 
+from features.pages import problem_page
 from shared.errors.problems import Unavailable
-from shared.web.pages import problem_page
 from shared.words.words import LANGUAGES, words
 from tests.support.running.suite import RunningSuite
 
@@ -35,7 +35,7 @@ async def test_a_page_for_an_unavailable_service_reloads_by_itself(page: Any, su
             return await route.fallback()
         problem = Unavailable()
         return await route.fulfill(
-            status=503, body=problem_page.page_for_all(problem), content_type=problem_page.MEDIA_TYPE,
+            status=503, body=problem_page.page(problem), content_type=problem_page.MEDIA_TYPE,
             headers=problem_page.headers(problem),
         )  # fmt: skip
 
@@ -50,7 +50,7 @@ async def of_a_balancer(page: Any, suite: RunningSuite) -> None:
     """Shows the page that a balancer has for an outage of everything else."""
     problem = Unavailable()
     await page.route("**/e/gone", lambda route: route.fulfill(
-        status=503, body=problem_page.page_for_all(problem), content_type=problem_page.MEDIA_TYPE,
+        status=503, body=problem_page.page(problem), content_type=problem_page.MEDIA_TYPE,
         headers=problem_page.headers(problem),
     ))  # fmt: skip
     await page.goto(f"{suite.url}/e/gone")

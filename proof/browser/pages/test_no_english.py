@@ -12,7 +12,9 @@ from playwright.async_api import expect
 from shared.words.words import FOLDER
 from tests.browser.recorded.site import RecordedSite
 from tests.browser.states import STATES, MockedPage
+from tests.browser.steps import SOON, enter, expect_confirmed, hold, pay, put_on_sale, wait_until_listed
 from tests.support.browser import NewPage
+from tests.support.running.suite import RunningSuite
 
 REPORTING = """(() => {
   const SPOKEN = ["aria-label", "alt", "title", "placeholder"];
@@ -91,3 +93,34 @@ async def test_an_english_word_is_heard(page: Any, site: RecordedSite) -> None:
     await page.evaluate("document.querySelector('h1').textContent = '4 tickets left.'")
     await expect(page.locator("h1")).to_have_text("4 tickets left.")
     assert heard.english("de") == ["4 tickets left.", "Get the tickets"]
+
+
+# -- in a real sale ----------------------------------------------------------------------------------------------------
+
+SECTIONS = [
+    {"section_id": "A", "name": "Parkett", "kind": "seated", "rows": 2, "seats_per_row": 5, "price_minor": 4000},
+    {"section_id": "GA1", "name": "Innenraum", "kind": "ga", "capacity": 50, "price_minor": 3000},
+]
+
+
+async def test_a_journey_in_german_shows_no_english(new_page: NewPage, suite: RunningSuite) -> None:
+    event_id = await put_on_sale(suite, name="Nordlicht", venue="Polarhalle", sections=SECTIONS, starts_at=SOON)
+    page = await new_page(locale="de-DE")
+    heard = await Listener.of(page)
+    await page.goto(f"{suite.url}/")
+    await wait_until_listed(page, event_id)
+    await page.locator(f"#events a[href='/e/{event_id}']").click()
+    await enter(page)
+    await page.locator("#section-A button").click()
+    await page.locator("#seats .seat[data-status=available]").first.click()
+    await page.locator("#seats-back").click()
+    await page.locator("#section-GA1 .step >> nth=1").click()
+    await hold(page)
+    await page.locator("#promo").fill("FALSCH")
+    await page.locator("#promo-apply").click()
+    await page.locator("#promo-note:not(:empty)").wait_for()
+    await pay(page)
+    await expect_confirmed(page)
+    await expect(page.locator("#tickets li")).to_have_count(2)
+    assert {"Anstellen", "Sie sind dabei"} & heard.texts, "the page was heard"
+    assert heard.english("de") == []

@@ -5,10 +5,10 @@ from typing import Any
 
 from playwright.async_api import expect
 
-from services.gateway.documents import BUILT
+from features.pages.gateway.documents import BUILT
 from shared.rules.lottery_ranking import Permutation, draw_key
 from shared.runtime.clock import now_ms, rfc3339
-from shared.web.pages.built_files import assets
+from shared.web.built_files import assets
 from tests.browser.steps import put_on_sale
 from tests.support.running.suite import RunningSuite
 

@@ -169,7 +169,7 @@ def join(request: Request) -> Later | Awaitable[Answer]:
     """
     state, event_id = context(request)
     line = state.line_cache.cached(event_id)
-    if request.has_body or request.form or line is None:
+    if request.has_body or request.form is not None or line is None:
         return _join(request)
     if state.before_join and any(hook.wants(request, line.frame) for hook in state.before_join):
         return _join(request)
@@ -189,7 +189,7 @@ def join(request: Request) -> Later | Awaitable[Answer]:
 async def _join(request: Request) -> Answer:
     state, event_id = context(request)
     scope = request.scope
-    if request.form:
+    if request.form is not None:
         state.token_reader.require_browser(scope)
     fan, claims = await identify(state, scope, event_id)
     given = await request.json(JoinBody, empty=b"{}")

@@ -145,27 +145,3 @@ class PassAnswer(BaseModel):
         description="The same for every claim of this pass; use it as the first half of an Idempotency-Key."
     )
     status: Literal["admitted"] = "admitted"
-
-
-class ProblemEntry(BaseModel):
-    """One kind of problem document: what it means."""
-
-    slug: str
-    status: int
-    title: str
-    more: str
-    retry_after_s: float | None
-    service: str | None
-
-
-class ProblemCatalogue(BaseModel):
-    """All kinds of problem documents, sorted by slug."""
-
-    problems: list[ProblemEntry]
-
-
-class ProblemDescription(ProblemEntry):
-    """One kind of problem document, with its `type` and what to do about it."""
-
-    type: str
-    advice: str

@@ -1,7 +1,6 @@
 """Rate limits of fans and addresses, after those of the load balancer: excess calls are refused before any other work.
 
-They are generous on purpose: hundreds of fans may share an address, and one fan may have twenty tabs. The personal
-pages of fans without scripts have a limit of their own, since rendering them costs what no other call does.
+They are generous on purpose: hundreds of fans may share an address, and one fan may have twenty tabs.
 """
 
 import math
@@ -10,13 +9,12 @@ from functools import partial
 
 from starlette.types import Scope
 
-from services.gateway.metrics import PLAIN_PAGES, RATE_LIMITED
+from services.gateway.metrics import RATE_LIMITED
 from services.gateway.settings import Settings
 from services.gateway.tuning import DEFAULTS
 from shared.errors.problems import TooManyRequests
 from shared.security.limits import Buckets, client_address
 
-ADDRESS_SHARE = 0.2
 ADDRESS = "onsale.address"  # under which the scope of a request has the client's
 
 
@@ -54,24 +52,3 @@ def require_token(wait_s: float, limit: str) -> None:
     if wait_s > 0:
         RATE_LIMITED.labels(limit).inc()
         raise TooManyRequests(retry_after_s=math.ceil(wait_s))
-
-
-class PlainPageLimit:
-    """A bucket of one second's pages, and one for each address, so that no client takes the pages of all others."""
-
-    def __init__(self, *, per_s: float, addresses_max: int, shared_by: int = 1) -> None:
-        def buckets(per_s: float, keys_max: int) -> Buckets:
-            return Buckets(per_s=per_s, burst=max(1, math.ceil(per_s)), keys_max=keys_max, shared_by=shared_by)
-
-        self._pages, self._shares = buckets(per_s, 1), buckets(per_s * ADDRESS_SHARE, addresses_max)
-
-    def allow(self, address: str | None) -> bool:
-        """Takes one page; False if there is none, for this address or at all. Our own networks have no share."""
-        now_s = time.monotonic()
-        allowed = address is None or self._shares.take(address, now_s=now_s) == 0
-        if allowed and self._pages.take("pages", now_s=now_s) > 0:
-            allowed = False
-            if address is not None:
-                self._shares.give_back(address, now_s=now_s)
-        PLAIN_PAGES.labels("rendered" if allowed else "busy").inc()
-        return allowed

@@ -22,7 +22,6 @@ from shared.contracts.catalogue import (
     EventDetails,
     EventLimits,
     EventPage,
-    ListedEvents,
     SeatPage,
     SectionList,
     ShownPicture,
@@ -36,8 +35,8 @@ from shared.postgres.pages import PageRequest
 from shared.routes import SECTION_ID
 from shared.rules.seat_codes import encode_state
 from shared.web.answers import JSON, NO_STORE, Answer, Document, Documents, compressed, fields_of, json_answer
+from shared.web.built_files import IMMUTABLE
 from shared.web.fast_routes import FastRoute
-from shared.web.pages.built_files import IMMUTABLE
 from shared.web.request import Field as HeaderField
 from shared.web.request import Request
 
@@ -91,8 +90,6 @@ class SectionsQuery(BaseModel):
 
 # -- the answers -------------------------------------------------------------------------------------------------------
 
-LISTED_MAX = 50
-
 
 def _listed(layouts: Iterable[Layout], after: str | None) -> list[Layout]:
     """Events by their start, without rehearsals, after this one."""
@@ -102,12 +99,6 @@ def _listed(layouts: Iterable[Layout], after: str | None) -> list[Layout]:
         return ordered
     ids = [layout.event_id for layout in ordered]
     return ordered[ids.index(after) + 1 :] if after in ids else []
-
-
-def event_list(layouts: Iterable[Layout], after: str | None) -> ListedEvents:
-    found = _listed(layouts, after)
-    cards = [EventCard.model_validate(_card(layout)) for layout in found[:LISTED_MAX]]
-    return ListedEvents(events=cards, more=len(found) > LISTED_MAX)
 
 
 def event_page(layouts: Iterable[Layout], page: PageRequest[str]) -> EventPage:

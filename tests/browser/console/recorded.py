@@ -18,7 +18,7 @@ from features.console.api import SECURITY
 from shared.contracts.admin.operation import models
 from shared.contracts.admin.operator_calls import OPERATIONS
 from shared.errors.problems import Problem
-from shared.web.pages.built_files import MEDIA_TYPES
+from shared.web.built_files import MEDIA_TYPES
 from tests.browser.console.desk import READS_ONLY, Desk, operation_of, path_of
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema_rs
 
-PAGES = Path(__file__).parents[3] / "services/gateway/pages"
+PAGES = Path(__file__).parents[3] / "features/pages"
 DOCUMENT, PROBLEMS = PAGES / "openapi/fans.json", PAGES / "problems.json"
 PARAMETER = re.compile(r"\\{\w+\\}")
 

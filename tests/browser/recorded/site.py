@@ -20,13 +20,15 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from features.pages.contracts import EventPageFacts, ListedEvents
+from features.pages.gateway.api import PageSettings
+from features.pages.gateway.documents import CataloguePages, EventPages
+from features.pages.gateway.plain_pages import FanPages
 from services.gateway.app import create_app
-from services.gateway.catalogue_page import CataloguePages
-from services.gateway.documents import EventPages
 from services.gateway.protection.identity import TokenReader
 from services.gateway.settings import Settings
 from services.gateway.waiting_line.snapshot import LineSnapshot
-from shared.contracts.catalogue import EventDetails, EventPageFacts, ListedEvents, SectionList
+from shared.contracts.catalogue import EventDetails, SectionList
 from shared.contracts.prices import PricesAnswer
 from shared.errors.problems import Unavailable, UnknownEvent
 from shared.rules import seat_codes
@@ -101,10 +103,12 @@ class RecordedSite:
         settings, lines, shop = Settings(), Lines(self.answers), Shop(self.answers)
         gateway = create_app(settings)
         gateway.state.deps = SimpleNamespace(
-            settings=settings, line_cache=lines,
-            event_pages=EventPages(lines, shop, shop, settings.public_url),  # type: ignore[arg-type]
-            catalogue_pages=CataloguePages(lines, shop, shop),  # type: ignore[arg-type]
-            token_reader=TokenReader(settings, UserJwtReader(settings, None)),
+            settings=settings, line_cache=lines, token_reader=TokenReader(settings, UserJwtReader(settings, None))
+        )
+        gateway.state.parts[FanPages] = SimpleNamespace(
+            gateway=gateway.state.deps, public_url=PageSettings().public_url,
+            events=EventPages(lines, shop, PageSettings().public_url),  # type: ignore[arg-type]
+            catalogue=CataloguePages(lines, shop),  # type: ignore[arg-type]
         )  # fmt: skip
         self._gateway, self.brings_answers = public(gateway), False
 

@@ -6,11 +6,9 @@ from typing import Any, cast
 
 import httpx
 
-from services.gateway.state import State
 from services.gateway.waiting_line.lottery_cache import LotteryCache
 from shared.contracts.frames import LineFrame
 from shared.contracts.queue import LotteryClient, ProofQuestion
-from shared.errors.problems import Overloaded, UnknownEvent
 from shared.security.tokens import QueueToken
 from tests.queue.lottery.draws import close_entry, draw, open_lottery
 from tests.support.running.queue_service import QueueService
@@ -114,23 +112,3 @@ async def test_one_place_takes_one_of_the_proofs_under_way():
     go_on.set()
     assert await asyncio.gather(*proofs) == ["greedy"] * 40 + ["fan"]
     assert len(asked) == 2
-
-
-async def test_pages_of_invented_events_do_not_keep_those_of_a_known_one_away(queue: QueueService, state: State):
-    await queue.open()
-    await state.line_cache.line("show")
-    go_on = asyncio.Event()
-
-    async def never_found(event_id: str) -> None:
-        await go_on.wait()
-        raise UnknownEvent
-
-    reader: Any = state.event_pages.reader
-    inventory, reader._inventory = reader._inventory, SimpleNamespace(event_page=never_found)
-    invented = [asyncio.create_task(state.event_pages.shell(f"no-{n}", "en")) for n in range(100)]
-    await asyncio.sleep(0.05)
-    assert sum(task.done() and isinstance(task.exception(), Overloaded) for task in invented) > 0
-    reader._inventory = inventory
-    assert (await state.event_pages.shell("show", "en")).facts.line is not None
-    go_on.set()
-    await asyncio.gather(*invented, return_exceptions=True)

@@ -9,7 +9,7 @@ import pytest
 
 from onsale.history.acknowledgements import NOTHING_ACKNOWLEDGED, RECORDED
 
-DOCUMENTS = Path("services/gateway/pages/openapi")
+DOCUMENTS = Path("features/pages/openapi")
 MONEY_OR_STOCK = re.compile(
     r"/admin/orders/(\{reference\}|events/\{event_id\}/refund)|/admin/inventory/.*release|/gate/release"
 )

@@ -10,12 +10,11 @@ and whether the line is for this fan at all. Each has files of its own, which sa
 import pytest
 
 from services.gateway import app as gateway_app
-from services.gateway.settings import Settings as GatewaySettings
 from services.queue.app import create_app
 from services.queue.settings import Settings
 from services.queue.tuning import DEFAULTS
 from shared.rpc import answered_here
-from tests.gateway.conftest import gateway_client
+from tests.gateway.conftest import AllSettings, gateway_client
 from tests.queue.conftest import EVENT, Queue
 from tests.support.neighbours import Connections
 from tests.support.running.apps import borrowed_app
@@ -31,7 +30,7 @@ async def test_a_join_crosses_few_files(queue: Queue, redis_url: str, monkeypatc
     with borrowed_app(create_app, Settings(log_requests=False), DEFAULTS) as app:
         app.state.deps = queue.state
         with answered_here("queue", app.state.own_process):
-            async with gateway_client(GatewaySettings(redis_url=redis_url)) as fan:
+            async with gateway_client(AllSettings(redis_url=redis_url)) as fan:
 
                 async def join(_: int) -> None:
                     fan.cookies.clear()  # of the fan before

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shared.contracts.event_file import SHOW_MAX, EventFile
-from shared.web.pages.calendar_file import CalendarEntry, calendar_file
+from shared.web.calendar_file import CalendarEntry, calendar_file
 
 STARTS = datetime(2030, 5, 4, 18, 0, tzinfo=UTC)
 FILE = {

@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 from unittest.mock import AsyncMock
 
 import httpx
 import pytest
 from fastapi import APIRouter, Depends, FastAPI
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared import features
@@ -20,6 +21,7 @@ from shared.concurrency.background import Loops
 from shared.contracts import file_parts
 from shared.contracts.admin.checks import Check, ok
 from shared.contracts.file_parts import RoomRules, only_known, part_of, with_file_parts
+from shared.errors.problems import MEDIA_TYPE
 from shared.features import BadFeature, Feature, PaymentProvider
 from shared.process.settings import ServiceSettings
 from shared.routes import SALE_SERVICES, SERVICES
@@ -28,6 +30,7 @@ from shared.web import parts
 from shared.web.answers import Answer
 from shared.web.app import create_service, public
 from shared.web.fast_routes import FastRoute
+from shared.web.internal_api import InternalApi
 from shared.web.parts import Part, opened, parts_of, with_settings_of_parts
 from shared.web.request import Request
 
@@ -82,8 +85,37 @@ def ring_fast(request: Request) -> Answer:
     return Answer(200, request.part(Bell).sound.encode(), ())
 
 
+class Question(BaseModel):
+    """What another service asks."""
+
+    sound: str
+
+
+INTERNAL = InternalApi()
+
+
+@INTERNAL.operation("/bell", Question)
+async def asked(state: str, question: Question) -> Question:
+    return Question(sound=f"{question.sound} of {state}")
+
+
+class Knob:
+    """The form of a page with a bell."""
+
+    paths = ("/bell",)
+
+    def answering(self, request: Request, api: object) -> Any:
+        return Answer(303) if request.scope["path"] in self.paths else None
+
+
+PAGE = SimpleNamespace(
+    MEDIA_TYPE="text/html", wanted=lambda method, accepts: b"text/html" in accepts,
+    page=lambda problem, language: f"{problem.slug} in {language}", headers=lambda problem: {},
+)  # fmt: skip
 PART = Part(
     routers=[router],
+    internal_api=INTERNAL,
+    forms=Knob(),
     checks=lambda settings: [ok("Bell", settings.environment)],
     fast_routes=[FastRoute("GET", "/fast", ring_fast, in_schema=False)],
     open=open_bell,
@@ -108,7 +140,9 @@ def service(**settings: object) -> FastAPI:
     return create_service("queue", chosen, title="test", lifespan=lifespan)
 
 
-BELL = Feature(name="bell", what="Rings.", parts={"queue": f"{__name__}:PART"})
+BELL = Feature(
+    name="bell", what="Rings.", parts={"queue": f"{__name__}:PART"}, problem_page=f"{__name__}:PAGE"
+)  # fmt: skip
 
 
 async def test_a_part_is_opened_after_its_service_and_closed_before_it(features_found: list[Feature]) -> None:
@@ -123,6 +157,24 @@ async def test_a_part_is_opened_after_its_service_and_closed_before_it(features_
     assert steps == [
         "service open", "opened with the state", "service works", "service rests", "closed", "service closed"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("off", "answers"), [("", (303, "text/html")), ("bell", (404, MEDIA_TYPE))])
+async def test_forms_operations_and_problem_pages_of_a_feature_are_there_while_it_is(
+    features_found: list[Feature], off: str, answers: tuple[int, str]
+) -> None:
+    features_found.append(BELL)
+    app = service(features_off=off)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url="http://test") as client:
+        posted = await client.post("/bell", data={"a": "1"})
+        refused = await client.get("/gong", headers={"accept": "text/html"})
+        assert (posted.status_code, refused.headers["content-type"]) == answers
+        assert (await client.get("/gong")).headers["content-type"] == MEDIA_TYPE, "for programs"
+        document = (await client.get("/openapi.json")).json()
+        assert ("/bell" in document["paths"]) == (not off)
+    app.state.deps = "the state"
+    with pytest.raises(KeyError) if off else nullcontext():
+        assert await app.state.own_process("/bell", Question(sound="ding")) == Question(sound="ding of the state")
 
 
 async def test_checks_of_a_part_are_among_those_of_its_service(

@@ -1,5 +1,8 @@
-"""Waiting: the connection's true state, the call, the ends of a place, lanes with codes, and the operator's message."""
+"""Waiting: the connection's true state, the call, the ends of a place, lanes with codes, the operator's message, and a
+line that is sold out until tickets come back.
+"""
 
+import re
 from typing import Any
 
 import pytest
@@ -8,7 +11,7 @@ from playwright.async_api import expect
 from tests.browser.recorded.api_documents import problem
 from tests.browser.recorded.site import STREAM, Asked, RecordedSite
 from tests.browser.recorded.steps import come_in
-from tests.browser.states import QUEUE, MockedPage, frame, place, show_event
+from tests.browser.states import NO_PLACE, QUEUE, MockedPage, frame, place, show_event
 from tests.browser.steps import expect_connection
 
 ASKS_WITHIN_MS = 5_000
@@ -150,3 +153,26 @@ async def test_choosing_goes_on_while_the_stream_is_cut(page: Any, site: Recorde
     site.change("GET /events/hall/sections", sections=left)
     await page.clock.fast_forward(ASKS_WITHIN_MS)
     await expect(page.locator("#section-GA1 .left")).to_have_text("49 of 50 left")
+
+
+# -- sold out ----------------------------------------------------------------------------------------------------------
+
+SOON = {"poll_after_ms": 300}
+
+
+@pytest.mark.parametrize(("own", "says", "comes_back"), [
+    (place("waiting", **SOON), "#ended-text", "#waiting"), (NO_PLACE, "#lobby-text", "#join"),
+])  # fmt: skip
+async def test_a_sold_out_line_goes_on_when_tickets_come_back(
+    page: Any, site: RecordedSite, own: Any, says: str, comes_back: str
+) -> None:
+    """For a fan in it, and at its door: the page says that some may come back."""
+    await page.clock.install()
+    mocked, all_events = MockedPage(page, site), page.locator("#ended").get_by_role("link", name="All events")
+    await show_event(mocked, frame("sold_out", **SOON), own)
+    await expect(page.locator(says)).to_have_text(re.compile("Should some come back"))
+    await expect(all_events).to_be_visible(visible=own is not NO_PLACE)
+    await expect(page.locator(comes_back)).to_be_hidden()
+    mocked.answer({"GET /events/EVENT/queue": frame("open", **SOON)})
+    await page.clock.fast_forward(ASKS_WITHIN_MS)
+    await expect(page.locator(comes_back)).to_be_visible()

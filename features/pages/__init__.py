@@ -1,0 +1,1 @@
+"""The pages that fans see, and all that serves them: a feature."""

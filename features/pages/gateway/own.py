@@ -1,0 +1,292 @@
+"""The parts of the pages of an event and of an order that a fan without scripts sees and uses: forms and figures of
+this fan's own step, and of the own order (`web/fans/order.js`). Inventory and orders are asked for a fan who is
+admitted, and the line's memory for all others.
+"""
+
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from features.pages.contracts import CheckoutFacts, FoundReservation, OwnOrder, ReadCheckout, ShopClient
+from features.pages.gateway.event_page import OVER
+from features.pages.gateway.formats import BillLine, Ways, bill, places, remaining, seconds_until, ways
+from features.pages.gateway.stock import EventStock, SeatPlan, SeatTables, SectionRow
+from shared.contracts.inventory import Reservation
+from shared.contracts.orders import OrderView
+from shared.rules.addresses import suggested_address
+from shared.runtime.clock import now_ms
+from shared.security.tokens import QueueToken
+from shared.words.words import Words
+
+ENDS = {
+    "completed": ("completed_title", "completed_text"),
+    "left": ("left_title", "left_text"),
+    "expired": ("expired_title", ""),
+    "expired unclaimed": ("unclaimed_title", "unclaimed_text"),
+    "expired session": ("session_ended_title", "session_ended_text"),
+    "sold_out": ("state_sold_out", "sold_out_thanks"),
+    "closed": ("sale_closed_title", "sale_closed_thanks"),
+}
+SHUT = OVER | {"draining"}
+CALLED_AGAIN_S, PAYING_AGAIN_S = 15, 3
+
+
+class TypedEmail(NamedTuple):
+    """The name and e-mail address that the fan typed before the API refused, and the address probably meant."""
+
+    name: str = ""
+    email: str = ""
+    meant: str = ""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, str], slug: str | None) -> "TypedEmail":
+        """From the form's fields, with the slug of the problem."""
+        email, meant = fields.get("email", ""), None
+        if slug == "email-likely-mistyped" and email:
+            with suppress(ValueError):
+                meant = suggested_address(email)
+        return cls(fields.get("name", ""), email, meant or "")
+
+
+NOTHING_TYPED = TypedEmail()
+
+
+class HeldCheckout(NamedTuple):
+    """A hold that may be paid; `promo` is the code that was entered, and `promo_holds` whether it is valid."""
+
+    reservation_id: str
+    extended: bool
+    tickets: list[str]
+    bill: list[BillLine]
+    total: str
+    total_minor: int
+    currency: str
+    promo: str
+    promo_holds: bool
+    ways: Ways
+
+
+@dataclass(slots=True)
+class OwnView:
+    """What `own.html` renders. `again_s`: the page refreshes itself after so long; `still`: the fan stopped that."""
+
+    event_id: str
+    step: str = "lobby"
+    problem: str = ""
+    waits_s: int | None = None
+    left: str = ""
+    key: str = ""
+    limit: int = 1
+    sections: list[SectionRow] | None = None
+    seats: SeatPlan | None = None
+    checkout: HeldCheckout | None = None
+    title: str = ""
+    text: str = ""
+    join: str = ""
+    may_join: bool = False
+    orders: tuple[str, ...] = ()
+    again_s: int | None = None
+    still: bool = False
+    typed: TypedEmail = NOTHING_TYPED
+
+
+@dataclass(frozen=True, slots=True)
+class OwnEventParts:
+    """Makes the view of a fan's step from the fan's status and, for an admitted fan, from inventory and orders."""
+
+    shop: ShopClient
+    seat_tables: SeatTables
+
+    async def view(
+        self, text: Words, stock: EventStock | None, token: QueueToken, status: Mapping[str, Any], *,
+        query: Mapping[str, str], address: str | None,
+    ) -> OwnView:  # fmt: skip
+        """`query` has `section` and `page` of the seats, and `promo`. Raises the problems of inventory and orders."""
+        view = OwnView(token.event_id, step=_step(status))
+        if view.step == "waiting":
+            view.again_s = max(1, round(status["poll_after_ms"] / 1000))
+        elif view.step == "called":
+            view.left, view.again_s = _left(text, status), CALLED_AGAIN_S
+        elif view.step == "ended":
+            _end(view, text, status)
+        elif stock is not None:
+            await self._inside(view, text, stock, token, status, query=query, address=address)
+        return view
+
+    async def _inside(
+        self, view: OwnView, text: Words, stock: EventStock, token: QueueToken, status: Mapping[str, Any], *,
+        query: Mapping[str, str], address: str | None,
+    ) -> None:  # fmt: skip
+        found = await self.shop.find(token.event_id, token.holder)
+        if found.reservation is None:
+            view.left, view.again_s = _left(text, status), None
+            view.key, view.limit = secrets.token_urlsafe(16), stock.event.limits.tickets_per_order
+            view.sections = stock.rows(text)
+            view.seats = await self.seat_tables.plan(text, stock, query)
+        elif found.reservation.status == "paying":
+            view.step, view.again_s = "ended", PAYING_AGAIN_S
+            view.title, view.text = text("order_processing"), text("order_processing_text")
+            view.orders = (found.reservation.order_reference,) if found.reservation.order_reference else ()
+        else:
+            await self._held(view, text, stock, found, promo=query.get("promo"), address=address)
+
+    async def _held(
+        self, view: OwnView, text: Words, stock: EventStock, found: FoundReservation, *, promo: str | None,
+        address: str | None,
+    ) -> None:  # fmt: skip
+        held = found.reservation
+        assert held is not None, "the caller has it"
+        facts = await self.shop.checkout(ReadCheckout(
+            event_id=held.event_id, holder=held.holder, reservation_id=held.reservation_id, promo_code=promo,
+            address=address,
+        ))  # fmt: skip
+        seconds = max(0.0, (held.reserved_until_ms - now_ms()) / 1000)
+        view.step, view.left, view.again_s = "held", remaining(text, seconds), None
+        view.checkout = checkout(text, stock, held, facts, promo=promo or "", extended=found.extended)
+        if facts.refusal is not None:
+            view.problem = text(f"problem_{facts.refusal.replace('-', '_')}")
+
+
+def checkout(
+    text: Words, stock: EventStock, held: Reservation, facts: CheckoutFacts, *, promo: str, extended: bool
+) -> HeldCheckout:
+    quote, names = facts.quote, {section.section_id: section.name for section in stock.event.sections}
+    return HeldCheckout(
+        reservation_id=held.reservation_id, extended=extended,
+        tickets=places(text, [(line.section_id, line.seat_id, line.quantity) for line in held.lines], names),
+        bill=bill(text, quote.lines, quote.extras, quote.currency),
+        total=text.money(quote.total_minor, quote.currency), total_minor=quote.total_minor, currency=quote.currency,
+        promo=promo, promo_holds=bool(promo) and facts.refusal is None, ways=ways(text, facts.providers),
+    )  # fmt: skip
+
+
+def _step(status: Mapping[str, Any]) -> str:
+    state = status["status"]
+    if state in ("waiting", "prequeue"):
+        return "ended" if status["state"] in OVER else "waiting"
+    return {"ready": "called", "admitted": "choosing"}.get(state, "ended")
+
+
+def _end(view: OwnView, text: Words, status: Mapping[str, Any]) -> None:
+    reason = status["state"] if status["status"] in ("waiting", "prequeue") else status["status"]
+    title, more = ENDS.get(f"{reason} {status.get('why')}") or ENDS.get(reason) or ("end_title", "")
+    view.may_join = status["state"] not in SHUT
+    view.title, view.text = text(title), text(more) if more else ""
+    if reason in ("expired", "left"):
+        view.text = f"{view.text} {text('join_again_text' if view.may_join else 'line_shut')}".strip()
+    view.join = text("join_again_more" if reason == "completed" else "join_again")
+
+
+def _left(text: Words, status: Mapping[str, Any]) -> str:
+    """A countdown to the end of this step; empty if it has none."""
+    return remaining(text, seconds_until(status["until"])) if status.get("until") else ""
+
+
+# -- orders ------------------------------------------------------------------------------------------------------------
+
+FACES = frozenset({
+    "processing", "act", "cancelling", "declined", "confirmed", "cancelled", "expired", "review", "late_paid",
+    "partially_refunded", "refunded", "too_late", "unpaid", "oversold", "disputed", "taken_back",
+})  # fmt: skip
+PROGRESS = {
+    "waiting": "step_waiting", "paying": "step_paying", "your-turn": "step_your_turn", "confirming": "step_confirming",
+    "cancelling": "step_cancelling",
+}  # fmt: skip
+DECLINES = frozenset({"card_declined", "insufficient_funds", "expired_card", "incorrect_cvc"})
+SOLD, ENDED = frozenset({"confirmed", "partially_refunded"}), frozenset({"cancelled", "expired", "refunded"})
+CHANGEABLE = SOLD | {"pending", "review"}
+AGAIN_S = 3
+
+
+@dataclass(slots=True)
+class OwnOrderView:
+    """What `own_order.html` renders; without an order this browser has no key to it."""
+
+    reference: str
+    order: OrderView | None = None
+    problem: str = ""
+    face: str = ""
+    title: str = ""
+    text: str = ""
+    progress: str = ""
+    left: str = ""
+    key: str = ""
+    event_name: str = ""
+    tickets: list[str] | None = None
+    bill: list[BillLine] | None = None
+    total: str = ""
+    sums: list[tuple[str, str]] | None = None
+    ways: Ways | None = None
+    has_papers: bool = False
+    has_tickets: bool = False
+    is_over: bool = False
+    may_cancel: bool = False
+    mails: str = ""
+    typed: TypedEmail = NOTHING_TYPED
+    again_s: int | None = None
+    still: bool = False
+
+
+def order_view(text: Words, own: OwnOrder, *, event_name: str, sections: Mapping[str, str]) -> OwnOrderView:
+    """`sections` are names by id."""
+    order, face = own.order, face_of(own.order)
+    known = "oversold" if face == "refunded" and order.oversold else face
+    title, more = (f"order_{known}", f"order_{known}_text") if known in FACES else ("order_other", "")
+    pending, sold = order.status == "pending", order.status in SOLD
+    why = order.attempt.reason if face == "declined" and order.attempt else None
+    words = [text(why)] if why in DECLINES else []
+    sums = (("charged", order.charged_minor if order.charged_minor > order.total_minor else 0),
+            ("refunded", order.refunded_minor), ("refunding", order.refunding_minor))  # fmt: skip
+    return OwnOrderView(
+        order.reference, order, face=face, key=secrets.token_urlsafe(16),
+        title=text(title, status=order.status) if known not in FACES else text(title),
+        text=" ".join([*words, text(more)] if more else words),
+        progress=text(PROGRESS[order.progress]) if pending and order.progress in PROGRESS else "",
+        left=remaining(text, seconds_until(order.expires_at)) if pending else "",
+        event_name=event_name,
+        tickets=places(text, [(line.section_id, line.seat_id, line.quantity) for line in order.lines], sections),
+        bill=bill(text, order.lines, order.extras, order.currency),
+        total=text.money(order.total_minor, order.currency),
+        sums=[(text(name), text.money(minor, order.currency)) for name, minor in sums if minor > 0],
+        ways=ways(text, own.providers), has_papers=bool(order.confirmed_at),
+        has_tickets=sold and bool(order.fulfilled_at), is_over=order.status in ENDED,
+        mails=_mails(text, order), may_cancel=pending and face != "cancelling",
+        again_s=AGAIN_S if _changes_by_itself(order, face) else None,
+    )  # fmt: skip
+
+
+def _mails(text: Words, order: OrderView) -> str:
+    """Where mail goes, or that it could not be sent; nothing for an order that has ended."""
+    if order.status not in CHANGEABLE or not order.customer.email:
+        return ""
+    return text("address_mail_failed" if order.mail_failed else "address_mails_to", email=order.customer.email)
+
+
+def face_of(order: OrderView) -> str:
+    """Which of the pages of an order this is."""
+    if order.status == "cancelled" and order.end_reason == "capture":
+        return "unpaid"
+    if order.status == "refunded" and not order.confirmed_at:
+        return "too_late"
+    if order.status == "refunded" and order.disputed_minor > 0:
+        return "taken_back"
+    if order.status == "review" and order.dispute:
+        return "disputed"
+    if order.status != "pending":
+        return order.status
+    if order.cancel_asked:
+        return "cancelling"
+    if order.attempt and order.attempt.status in ("failed", "cancelled"):
+        return "declined"
+    return "act" if order.attempt and order.attempt.checkout_url else "processing"
+
+
+def _changes_by_itself(order: OrderView, face: str) -> bool:
+    """Not while the fan has to choose, and not once it is sold with its tickets. A fan who comes back from the
+    provider's page is often faster than the provider's message.
+    """
+    if order.status == "pending":
+        return face in ("processing", "cancelling", "act")
+    return order.status in ("late_paid", "review") or (order.status in SOLD and not order.fulfilled_at)

@@ -1,0 +1,1 @@
+from tests.inventory.conftest import inventory, loops, settings  # noqa: F401 - fixtures

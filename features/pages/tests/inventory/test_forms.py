@@ -1,0 +1,84 @@
+"""Forms of reservations: fields become the API's body; the gateway finds a holder's hold, and a section's seats."""
+
+import pytest
+
+from features.pages.forms import FormFields
+from features.pages.inventory import reserve_body
+from shared.security.tokens import pass_cookie
+from tests.inventory.conftest import EVENT, Inventory, make_pass
+
+PATH, PAGE = f"/events/{EVENT}/reservations", f"/e/{EVENT}"
+
+
+@pytest.mark.parametrize(
+    ("form", "body"),
+    [
+        (b"quantity=2&where=&key=k", {"best_available": {"quantity": 2}}),
+        (b"quantity=3&where=A&split=1", {"best_available": {"quantity": 3, "section_id": "A", "split": True}}),
+        (b"seat=A-1-1&seat=A-1-2&section=A", {"seats": ["A-1-1", "A-1-2"]}),
+        (b"ga.GA1=2&ga.GA2=0", {"ga": [{"section_id": "GA1", "quantity": 2}]}),
+        (b"quantity=many", {"best_available": {"quantity": "many"}}),
+        (b"quantity=-1", {"best_available": {"quantity": "-1"}}),
+        (b"", {}),
+    ],
+)
+def test_fields_become_the_body_of_the_api(form, body):
+    assert reserve_body(FormFields(form)) == body
+
+
+async def send(inventory: Inventory, path: str, fields: dict, holder: str = "fan", **headers: str):
+    cookie = f"{pass_cookie(EVENT)}={make_pass(holder)}"
+    own = {"cookie": cookie, "origin": str(inventory.fans.base_url).rstrip("/"), **headers}
+    return await inventory.fans.post(path, data=fields, headers=own)
+
+
+async def found(inventory: Inventory, holder: str = "fan") -> dict:
+    answer: dict = await inventory.post_internal("/reservations/of-holder", {"event_id": EVENT, "holder": holder})
+    return answer
+
+
+async def test_a_form_holds_once_however_often_it_is_sent(inventory: Inventory):
+    assert (await found(inventory))["reservation"] is None
+    answers = [await send(inventory, PATH, {"quantity": "2", "key": "k1"}) for _ in range(3)]
+    assert {(answer.status_code, answer.headers["location"]) for answer in answers} == {(303, PAGE)}
+    held = (await found(inventory))["reservation"]
+    assert (held["status"], len(held["lines"]), (await inventory.counts("GA1"))[1]) == ("pending_payment", 2, 0)
+    kept = answers[0].headers["set-cookie"]
+    assert kept.startswith("onsale_plain=1; ")
+    assert f"onsale_reservation_{EVENT}={held['reservation_id']}; " in ",".join(
+        answers[0].headers.get_list("set-cookie")
+    )
+    assert (await found(inventory, "somebody"))["reservation"] is None
+
+
+async def test_a_refused_form_leads_back_to_the_section_that_was_shown(inventory: Inventory):
+    await inventory.hold("rival", seats=["A-1-1"])
+    answer = await send(inventory, PATH, {"seat": "A-1-1", "section": "A", "key": "k"})
+    assert answer.headers["location"] == f"{PAGE}?section=A&problem=seats-taken"
+    for section in ("//evil.example", "A&problem=x", "A\r\nset-cookie: x=1"):
+        answer = await send(inventory, PATH, {"seat": "A-1-1", "section": section, "key": "k"})
+        assert answer.headers["location"] == f"{PAGE}?problem=seats-taken", section
+
+
+async def test_forms_extend_once_keep_a_part_and_release(inventory: Inventory):
+    await send(inventory, PATH, {"seat": ["A-1-1", "A-1-2"], "key": "k"})
+    held = (await found(inventory))["reservation"]["reservation_id"]
+    assert (await send(inventory, f"{PATH}/{held}/extend", {"x": "1"})).headers["location"] == PAGE
+    assert (await found(inventory))["extended"] is True
+    again = await send(inventory, f"{PATH}/{held}/extend", {"x": "1"})
+    assert again.headers["location"] == f"{PAGE}?problem=already-extended"
+    await send(inventory, f"{PATH}/{held}/keep", {"seat": "A-1-1"})
+    assert len((await found(inventory))["reservation"]["lines"]) == 1
+    stranger = await send(inventory, f"{PATH}/{held}", {"_method": "DELETE"}, "stranger")
+    assert stranger.headers["location"] == f"{PAGE}?problem=unknown-reservation"
+    assert (await send(inventory, f"{PATH}/{held}", {"_method": "DELETE"})).headers["location"] == PAGE
+    assert (await found(inventory))["reservation"] is None
+
+
+async def test_the_gateway_reads_the_seats_of_a_section(inventory: Inventory):
+    await inventory.hold("fan", seats=["A-1-2"])
+    page = await inventory.post_internal(
+        "/sections/seats", {"event_id": EVENT, "section_id": "A", "page": 1, "page_size": 10}
+    )
+    assert [seat["status"] for seat in page["seats"]] == ["available", "reserved", *["available"] * 8]
+    assert (page["total_seats"], page["seats"][0]["price_minor"], page["seats"][-1]["seat_id"]) == (15, 5250, "A-2-5")

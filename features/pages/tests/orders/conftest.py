@@ -1,0 +1,1 @@
+from tests.orders.conftest import environment, inventory, of_providers, processes, shop  # noqa: F401 - fixtures
