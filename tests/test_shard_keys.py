@@ -41,7 +41,9 @@ ACROSS_SHARDS = {
     # of a table that every shard has
     "queue line.invariants.AUDIT_LOG", "queue admission.autotune.ADJUSTED_RECENTLY",
 }  # fmt: skip
-IN_ROWS = {"orders sql/insert", "orders sql/queue_deliveries"}  # the key is a field of each row that is passed as JSON
+IN_ROWS = {  # the key is a field of each row that is passed as JSON
+    "orders sql/insert", "orders sql/insert redemptions", "orders sql/queue_deliveries",
+}  # fmt: skip
 BOUND_KEY = re.compile(r":(event_id|reference)s?\b|\$1\b")  # numbered parameters begin with the event
 
 

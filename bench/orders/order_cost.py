@@ -13,7 +13,7 @@ from bench.harness.measurement import US_PER_S, CheckFailed, Claim, Effort, Figu
 from bench.harness.testbed import Testbed, Trial
 from services.orders.checkout.checkout import OrderDraft, OrderWriter, new_order
 from services.orders.checkout.requests import NewOrder
-from services.orders.pricing.quote import price
+from services.orders.pricing.quote import Prices, price
 from services.orders.settings import Settings
 from services.orders.steps.run import Heartbeat, Parts
 from services.orders.store.store import Frames, OrderStore
@@ -162,7 +162,7 @@ async def _open(trial: Trial) -> AsyncIterator[_Orders]:
             store, OrderProcessor(parts), settings, load=Load("orders").purchases, heartbeat=Heartbeat(3600.0)
         )
         await worker.require_alive()
-        writer = OrderWriter(db, worker, store.clocks)
+        writer = OrderWriter(db, worker, store.clocks, Prices(store.db))
         yield _Orders(writer, worker)
         await writer.aclose()
         await shows.close()
@@ -183,4 +183,4 @@ def _draft(number: int) -> OrderDraft:
     })  # fmt: skip
     quote = price(held.lines, PriceRules(), currency="EUR")
     order = new_order(reservation_id[:12].upper(), held, quote, request, language="en", capture=True)
-    return OrderDraft(order, uuid.uuid4().bytes, uuid.uuid4().bytes * 2, customer_key=reservation_id)
+    return OrderDraft(order, uuid.uuid4().bytes, uuid.uuid4().bytes * 2)

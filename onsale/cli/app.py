@@ -45,8 +45,6 @@ OWN = tuple(CliCommand(*row) for row in (
     ("reconcile", "onsale.cli.reconcile:app", OPERATE,
      "Compare the stock in Redis with PostgreSQL, list differences and oversold tickets."),
     ("order", "onsale.cli.orders:app", OPERATE, "Find orders, refund them, resolve what waits for a decision."),
-    ("promo", "onsale.cli.promo_codes:app", OPERATE,
-     "Create, stop and list promo codes, and list the orders that used them."),
     ("tickets", "onsale.cli.tickets:app", OPERATE, "Verify tickets and download the ticket list for scanners."),
     ("keys", "onsale.maintenance.keys:app", MAINTAIN,
      "Show, rotate and retire the keys that sign tokens; create those of an installation."),

@@ -13,6 +13,7 @@ REQUESTS = f"{ORDERS}/requests/requests.py"
 WORKER = f"{ORDERS}/worker/worker.py"
 ONE_ROW = f"{ORDERS}/migrations/versions/0008_one_row.sql"
 QUOTE = f"{ORDERS}/pricing/quote.py"
+PROMO = "features/promo/orders"
 NEXT_STEPS = "test_the_next_step_follows_from_the_rows"
 DECISIONS = (
     Guard(
@@ -386,12 +387,12 @@ PRICES = (
     ),
     Guard(
         "A discount never exceeds the price",
-        QUOTE, "split(min(off, sum(covered)), covered, step)", "split(off, covered, step)",
+        f"{PROMO}/codes.py", "split(min(whole, sum(costs)), costs, step)", "split(whole, costs, step)",
         "test_a_fixed_discount_is_shared_by_price_and_ends_at_zero",
     ),
     Guard(
         "A discount covers its sections only",
-        QUOTE, "return not self.section_ids or section_id in self.section_ids", "return True",
+        f"{PROMO}/codes.py", "return not self.section_ids or section_id in self.section_ids", "return True",
         "test_an_order_charges_exactly_its_quote",
     ),
     Guard(
@@ -411,33 +412,33 @@ PRICES = (
     ),
     Guard(
         "A code is valid within its time",
-        f"{ORDERS}/pricing/sql/promo_codes.sql", "AND coalesce(clock_timestamp() < p.valid_until, true)", "",
+        f"{PROMO}/sql/promo_codes.sql", "AND coalesce(clock_timestamp() < p.valid_until, true)", "",
         "test_a_code_is_valid_within_its_time_window_only",
     ),
     Guard(
         "A stopped code takes nothing off new orders",
-        f"{ORDERS}/pricing/sql/promo_codes.sql", "p.stopped_at IS NULL AND", "true AND",
+        f"{PROMO}/sql/promo_codes.sql", "p.stopped_at IS NULL AND", "true AND",
         "test_a_stopped_code_keeps_its_discount_for_earlier_orders",
     ),
     Guard(
         "A code is used to its limit and no further",
-        QUOTE, "    await connection.execute(_LOCK, bound)\n", "",
+        f"{PROMO}/codes.py", "        await connection.execute(_LOCK, bound)\n", "",
         "test_concurrent_orders_use_a_code_exactly_to_its_limit",
     ),
     Guard(
         "An order that ended unpaid gives its use of a code back",
-        f"{ORDERS}/pricing/sql/promo_codes.sql",
+        f"{PROMO}/sql/promo_codes.sql",
         "    WHERE p.uses_max IS NOT NULL\n    AND o.status NOT IN ('cancelled', 'expired')", "    WHERE p.uses_max IS NOT NULL",
         "test_an_order_that_ends_unpaid_releases_its_use_of_the_code",
     ),
     Guard(
         "Guessing a code tells nothing",
-        QUOTE, "    if promo is None or not promo.is_active:", "    if promo is None:",
+        f"{PROMO}/codes.py", "    if promo is None or not promo.is_active:", "    if promo is None:",
         "test_wrong_codes_get_equal_answers_and_only_the_guesser_is_limited",
     ),
     Guard(
         "Guesses are counted by the network address, too",
-        QUOTE, "self._guesses_of_addresses.guess(reservation.event_id, address) as guess",
+        f"{PROMO}/codes.py", "self._guesses_of_addresses.guess(reservation.event_id, address) as guess",
         "self._guesses_of_addresses.guess(reservation.event_id, None) as guess",
         "test_fans_at_one_network_address_share_a_limit_of_wrong_codes",
     ),

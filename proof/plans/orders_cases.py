@@ -28,14 +28,18 @@ def _drafts() -> str:
     ticket = {"section_id": "S", "unit_price_minor": 5000, "paid_minor": 5000, "tickets": [{"id": "t"}]}
     order = {
         "fingerprint": "00", "event_id": "e", "lane": 0, "join_seq": 1, "total_minor": 5000, "currency": "EUR",
-        "expires_at_ms": 10**12, "grace_s": 5, "extras": [], "promo_code": "CODE1", "language": "en",
-        "customer_key": "c1", "event": {}, "lines": [ticket], "journal": [],
+        "expires_at_ms": 10**12, "grace_s": 5, "extras": [], "language": "en",
+        "event": {}, "lines": [ticket], "journal": [],
         "attempts": [{"provider": "sandbox", "method": "card", "status": "unknown"}],
     }  # fmt: skip
     return json.dumps([
         {**order, "key_hash": f"{i:032x}", "reference": name, "reservation_id": name, "owner_id": f"e:{name}"}
         for i, name in enumerate(NEW)
     ])  # fmt: skip
+
+
+def _uses() -> str:
+    return json.dumps([{"reference": name, "event_id": "e", "code": "CODE1", "customer_key": "c1"} for name in NEW])
 
 
 def _listed(name: str) -> dict[str, Any]:
@@ -90,7 +94,8 @@ CASES = {
     "sql/read": Case(BATCH),
     "sql/lock_promo_codes": Case(20),
     "sql/claim_batch": Case(1),
-    "sql/insert": Case(4 * BATCH, orders=_drafts()),  # an order, its open order, its redemption and its event
+    "sql/insert": Case(3 * BATCH, orders=_drafts()),  # an order, its open order and its event
+    "sql/insert redemptions": Case(4 * BATCH, orders=_drafts(), uses=_uses()),  # and its redemption
     "sql/promo_codes": Case(every),
     "sql/event_rules": Case(BATCH),
     "sql/beat": Case(BATCH, free=10),

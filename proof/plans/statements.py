@@ -7,15 +7,20 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from features.promo.orders.codes import REDEMPTIONS
 from services.queue.line.invariants import DB_CHECKS
 from shared.features import package_of
+from shared.postgres.engine import statement
 
 ROOT = Path(__file__).parents[2]
 TABLES = re.compile(r"(^|_)tables$")
 NO_PLAN = re.compile(
     r"SET LOCAL|SELECT pg_\w*(advisory|notify)\w*|SELECT (CAST\()?(extract\(epoch FROM )?clock_timestamp\(\)"
 )
-CHECKS = {"queue": DB_CHECKS}
+COMPOSED = {
+    "queue": {f"audit {name}": sql for name, sql in DB_CHECKS.items()},
+    "orders": {"sql/insert redemptions": str(statement("services.orders.store", "insert", REDEMPTIONS))},
+}
 
 
 def statements(service: str) -> dict[str, str]:
@@ -27,7 +32,7 @@ def statements(service: str) -> dict[str, str]:
             if "migrations" not in file.parts and not TABLES.search(file.stem):
                 module = ".".join(file.relative_to(folder).with_suffix("").parts)
                 found |= dict(_texts(module, ast.parse(file.read_text())))
-    found |= {f"audit {name}": sql for name, sql in CHECKS.get(service, {}).items()}
+    found |= COMPOSED.get(service, {})
     return {name: sql for name, sql in found.items() if not NO_PLAN.match(_without_comments(sql))}
 
 
@@ -36,7 +41,7 @@ def _without_comments(sql: str) -> str:
 
 
 def _texts(module: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Names and literal arguments of `text(…)`; statements that are composed elsewhere are in `CHECKS`."""
+    """Names and literal arguments of `text(…)`; statements that are composed elsewhere are in `COMPOSED`."""
     imported = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "sqlalchemy")
     made_of_sql = any(alias.name == "text" for node in imported for alias in node.names)
     for top in tree.body:

@@ -53,7 +53,7 @@ from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
 from shared.rpc import ServiceClient
 from shared.runtime.clock import Clocks
-from shared.security.limits import AddressGuessLimiter, FanLimit, GuessLimiter
+from shared.security.limits import FanLimit
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import user_jwt_reader
 from shared.web.app import EVENT_FILE_MAX_BYTES, create_service
@@ -145,12 +145,8 @@ async def _open(
     fan_limit = FanLimit(
         per_s=settings.fan_calls_per_s, keys_max=settings.cache_entries_max, shared_by=settings.processes
     )
-    wrong_codes = GuessLimiter(
-        per_s=tuning.wrong_codes_per_minute / 60, at_once=tuning.wrong_code_burst, shared_by=settings.processes
-    )
-    wrong_codes_of_addresses = AddressGuessLimiter(shared_by=settings.processes)
-    prices = await stack.enter_async_context(Prices(store.db, wrong_codes, wrong_codes_of_addresses))
-    writer = await stack.enter_async_context(OrderWriter(db, worker, store.clocks))
+    prices = await stack.enter_async_context(Prices(store.db))
+    writer = await stack.enter_async_context(OrderWriter(db, worker, store.clocks, prices))
     return State(
         settings=settings, tuning=tuning, db=db, store=store, frames=frames, redis=redis, worker=worker,
         shows=shows, mail=mail, failpoint=failpoint,

@@ -23,10 +23,6 @@ class AmountNotPayable(Problem, status=422):
     """This amount cannot be paid here. Change the tickets or the promo code."""
 
 
-class UnknownPromoCode(Problem, status=404):
-    """This event has no promo code with this name."""
-
-
 class CardNumberRefused(Problem, status=422):
     """Card numbers are not accepted. Send the payment provider's token for the card."""
 

@@ -6,8 +6,7 @@ tombstone is a row of a reference that can never be ordered: by the primary key 
 every order writes have no foreign keys; the invariants check what these would guard.
 
 `order_line`, `order_adjustment`, `payment_attempt`, `checkout_command` and `ticket` are views of what the row holds;
-`charge` is one of the charges in `money_entry`, each with what of it went back. There is no counter of a promo code's
-uses: they are counted from the redemptions whose order is sold or may still be.
+`charge` is one of the charges in `money_entry`, each with what of it went back.
 """
 
 from sqlalchemy import (
@@ -19,12 +18,9 @@ from sqlalchemy import (
     DateTime,
     Double,
     Float,
-    ForeignKey,
-    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
-    Numeric,
     Table,
     Text,
     UniqueConstraint,
@@ -341,38 +337,6 @@ event_price = Table(
     Column("section_ids", JSONB, nullable=False),
     Column("rules", JSONB, nullable=False),
     Column("changed_at", _at, nullable=False, server_default=func.now()),
-)
-
-promo_code = Table(
-    "promo_code",
-    metadata,
-    Column("event_id", Text, ForeignKey(event_price.c.event_id), primary_key=True),
-    Column("code", Text, primary_key=True),
-    Column("written", Text),
-    Column("percent", Numeric(6, 3)),
-    Column("amount_minor", BigInteger),
-    Column("uses_max", Integer),
-    Column("customer_uses_max", Integer),
-    Column("valid_from", _at),
-    Column("valid_until", _at),
-    Column("section_ids", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
-    Column("tickets_min", Integer, nullable=False, server_default="1"),
-    Column("created_at", _at, nullable=False, server_default=func.now()),
-    Column("stopped_at", _at),
-    CheckConstraint("num_nonnulls(percent, amount_minor) = 1", name="takes_off"),
-)
-
-promo_redemption = Table(
-    "promo_redemption",
-    metadata,
-    Column("reference", Text, primary_key=True),
-    Column("event_id", Text, nullable=False),
-    Column("code", Text, nullable=False),
-    Column("customer_key", Text, nullable=False),
-    Column("created_at", _at, nullable=False, server_default=func.now()),
-    ForeignKeyConstraint(["event_id", "code"], [promo_code.c.event_id, promo_code.c.code]),
-    Index("ix_promo_redemption_created_at", "event_id", "code", "created_at", "reference"),
-    Index("ix_promo_redemption_customer", "event_id", "code", "customer_key"),
 )
 
 background_share = Table(

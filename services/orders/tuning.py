@@ -20,8 +20,6 @@ class Tuning:
     inline_slots_max: int = 8  # requests of one process that may process their own order at once
     inline_timeout_s: float = 5.0  # how long such a request waits for the outcome
     lapsed_pass_s: float = 3600.0  # so long after its expiry a pass still proves who made a hold; it opens no order
-    wrong_code_burst: int = 10  # wrong promo codes that one fan may try at once
-    wrong_codes_per_minute: float = 10.0  # and a minute after that
 
 
 DEFAULTS = Tuning()

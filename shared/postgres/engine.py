@@ -359,9 +359,12 @@ def _follow_statements(db: Engine) -> None:
 _names: WeakKeyDictionary[TextClause, str] = WeakKeyDictionary()
 
 
-def statement(package: str, verb: str) -> TextClause:
-    """The statement of `<package>/sql/<verb>.sql`; arrays are bound as `CAST(:name AS bigint[])`."""
-    made = text(raw_statement(package, verb))
+def statement(package: str, verb: str, part: str = "") -> TextClause:
+    """The statement of `<package>/sql/<verb>.sql`, with one more `part` of its `WITH` if it is given; arrays are bound
+    as `CAST(:name AS bigint[])`.
+    """
+    sql = raw_statement(package, verb)
+    made = text(sql.replace("\n)\nSELECT", f"\n), {part}\nSELECT") if part else sql)
     _names[made] = f"{package.removeprefix('services.').removeprefix('features.')}:{verb}"
     return made
 

@@ -1,1 +1,1 @@
-"""The operators' API: orders, support actions, events, promo codes."""
+"""The operators' API: orders, support actions, events."""

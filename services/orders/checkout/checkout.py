@@ -10,9 +10,10 @@ itself: key, reference and reservation are unique in the row, and what exists is
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar, get_args
 
 import orjson
@@ -34,15 +35,13 @@ from services.orders.model.order import (
 )
 from services.orders.model.update import order_event
 from services.orders.pricing.quote import (
+    CodeUse,
     Prices,
     Quote,
-    Redemption,
-    RejectionReason,
-    promo_code_not_valid,
+    Redeemed,
     quote_body,
-    redemption_of,
-    rejections,
     require_payable,
+    use_of,
 )
 from services.orders.problems import PriceChanged, ReservationTaken
 from services.orders.steps.run import InventoryBatcher
@@ -74,7 +73,7 @@ from shared.words.words import DEFAULT_LANGUAGE
 IN_FLIGHT_WAIT_S = 2.0
 BOUGHT_BY_ANOTHER = "The reservation was bought by another order."
 PAYABLE_STATUSES = ("pending_payment", "paying")
-_INSERT = statement("services.orders.store", "insert")
+_insert = cache(partial(statement, "services.orders.store", "insert"))  # with a part of a feature, if there is any
 BATCH_MAX = 100
 WAITING_MAX = 2000
 IN_FLIGHT_MAX = 2  # a batch that waits for a row lock does not hold up the next
@@ -89,9 +88,8 @@ class OrderDraft(NamedTuple):
     order: Order
     key_hash: bytes
     fingerprint: bytes
-    customer_key: str
     phone: str | None = None
-    redemption: Redemption | None = None
+    use: CodeUse | None = None
 
 
 def new_order(
@@ -132,9 +130,9 @@ def _with_tickets(reference: str, line_no: int, line: OrderLine) -> OrderLine:
 class OrderWriter(GroupCommits):
     """Writes orders and gives them to the worker of this process. Use inside `async with`."""
 
-    def __init__(self, db: AsyncEngine, worker: Worker, clocks: Clocks) -> None:
+    def __init__(self, db: AsyncEngine, worker: Worker, clocks: Clocks, prices: Prices) -> None:
         super().__init__(batch_max=BATCH_MAX, waiting_max=WAITING_MAX, in_flight_max=IN_FLIGHT_MAX)
-        self._db, self._worker, self._clocks = db, worker, clocks
+        self._db, self._worker, self._clocks, self._prices = db, worker, clocks, prices
         self._single = db.execution_options(isolation_level="AUTOCOMMIT")
         # Writes an order, and returns it as it was written. Raises `PromoCodeNotValid`, or `ReservationTaken`: its key
         # created an order before, its reference can never be used, or its reservation has another order.
@@ -154,34 +152,36 @@ class OrderWriter(GroupCommits):
 
     async def _insert(self, batch: Sequence[OrderDraft]) -> list[Order | BaseException]:
         """Codes are locked, counted and redeemed in one transaction; without codes there is a single statement."""
-        if not any(draft.redemption for draft in batch):
+        first = {draft.order.reference: draft for draft in reversed(batch)}  # of each reference
+        uses = [draft.use for draft in batch if draft.use and first[draft.order.reference] is draft]
+        if not uses:
             async with self._single.connect() as connection:
-                written = await self._write(connection, batch)
-            return self._outcomes(batch, written, {})
+                return self._outcomes(batch, await self._write(connection, list(first.values())), {})
+        assert self._prices.codes is not None, "the quote refuses every code without them"
         async with self._db.begin() as connection:
-            redeeming = {draft.order.reference: draft.redemption for draft in batch if draft.redemption}
-            found = await rejections(connection, list(redeeming.values()))
-            rejected = {reference: why for reference, why in zip(redeeming, found, strict=True) if why}
-            written = await self._write(connection, [draft for draft in batch if draft.order.reference not in rejected])
-        return self._outcomes(batch, written, rejected)
+            redeemed = await self._prices.codes.redeem(connection, uses)
+            granted = [draft for reference, draft in first.items() if reference not in redeemed.refused]
+            written = await self._write(connection, granted, redeemed)
+        return self._outcomes(batch, written, redeemed.refused)
 
-    async def _write(self, connection: AsyncConnection, drafts: Sequence[OrderDraft]) -> dict[str, tuple[int, int]]:
+    async def _write(
+        self, connection: AsyncConnection, drafts: Sequence[OrderDraft], redeemed: Redeemed | None = None
+    ) -> dict[str, tuple[int, int]]:
         """The version of each order that is new, and when it was created, in ms since the epoch."""
-        first = {draft.order.reference: draft for draft in reversed(drafts)}  # of each reference
-        bound = {"orders": orjson.dumps(list(map(_row, first.values()))).decode(), "owner": self._worker.owner}
-        rows = await connection.execute(_INSERT, bound)
+        bound = {"orders": orjson.dumps(list(map(_row, drafts))).decode(), "owner": self._worker.owner}
+        part, more = (redeemed.part, redeemed.bound) if redeemed else ("", {})
+        rows = await connection.execute(_insert(part), {**bound, **more})
         wake("orders")
         return {row.reference: (row.version, row.created_at_ms) for row in rows}
 
     def _outcomes(
-        self, batch: Sequence[OrderDraft], written: dict[str, tuple[int, int]], rejected: dict[str, RejectionReason]
+        self, batch: Sequence[OrderDraft], written: dict[str, tuple[int, int]], refused: Mapping[str, Problem]
     ) -> list[Order | BaseException]:
         outcomes: list[Order | BaseException] = []
         for draft in batch:
             reference = draft.order.reference
             if reference not in written:
-                refused = reference in rejected
-                outcomes.append(promo_code_not_valid(rejected[reference]) if refused else ReservationTaken())
+                outcomes.append(refused.get(reference) or ReservationTaken())
                 continue
             version, created_at_ms = written.pop(reference)  # of two with the same reference the first
             now_ms = min(version, self._clocks.slowest_ms())
@@ -192,7 +192,7 @@ class OrderWriter(GroupCommits):
 
 
 def _row(draft: OrderDraft) -> dict[str, Any]:
-    order, redemption = draft.order, draft.redemption
+    order = draft.order
     event = order_event(order, "created", actor=order.holder, status="pending")
     return {
         "reference": order.reference, "event_id": order.event_id, "reservation_id": order.reservation_id,
@@ -202,8 +202,8 @@ def _row(draft: OrderDraft) -> dict[str, Any]:
         "customer_phone": draft.phone, "language": order.language,
         "expires_at_ms": order.expires_at_ms, "grace_s": order.grace_s, "lines": lines_json(order.lines),
         "extras": list(order.extras), "attempts": attempts_json(order.attempts),
-        "journal": journal_json(order.journal), "promo_code": redemption and redemption.code,
-        "customer_key": draft.customer_key, "event": event.model_dump(mode="json"), "traceparent": order.traceparent,
+        "journal": journal_json(order.journal), "event": event.model_dump(mode="json"),
+        "traceparent": order.traceparent,
     }  # fmt: skip
 
 
@@ -294,8 +294,8 @@ class Checkout:
         found = await self.inventory.read(request.reservation_id, _event_id(customers))
         owner, reservation = _owned(customers, found)
         _require_payable(reservation)
-        redemption = redemption_of(reservation, request.promo_code)
-        quote = await self.prices.quote(owner, reservation, redemption, address=address)
+        use = use_of(reservation, request.promo_code)
+        quote = await self.prices.quote(owner, reservation, use, address=address)
         require_payable(quote.total_minor, reservation.currency, self.providers)
         return reservation, quote
 
@@ -373,19 +373,19 @@ class Checkout:
 
     async def _priced(self, wanted: Purchase, step: PaymentStep, begun: StepDone) -> OrderDraft:
         """The order as it is to be written. Raises whatever refuses it."""
-        request, customer = wanted.request, step.customer_key or ""
+        request = wanted.request
         owner, held = _owned(wanted.customers, begun.reservation)
         _require_bound(begun, held)
-        redemption = redemption_of(held, request.promo_code, customer)
-        quote = await self.prices.quote(owner, held, redemption, address=wanted.address)
+        use = use_of(held, request.promo_code, step.customer_key or "", step.order_reference)
+        quote = await self.prices.quote(owner, held, use, address=wanted.address)
         provider = self.providers[request.payment.provider]
         require_payable(quote.total_minor, held.currency, self.providers, by=provider)
         if (request.expected_total_minor, request.currency) != (quote.total_minor, held.currency):
             raise PriceChanged(**quote_body(held, quote))
         order = new_order(step.order_reference, held, quote, request, language=wanted.language, capture=self.capture)
         return OrderDraft(
-            order=order, key_hash=key_hash(wanted.key), fingerprint=wanted.fingerprint, customer_key=customer,
-            phone=request.customer.phone, redemption=redemption,
+            order=order, key_hash=key_hash(wanted.key), fingerprint=wanted.fingerprint, phone=request.customer.phone,
+            use=use,
         )  # fmt: skip
 
     async def _write_order(self, draft: OrderDraft) -> CheckoutResult:

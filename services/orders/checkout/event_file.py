@@ -7,21 +7,23 @@ placed at.
 The share of checkouts in the background can be changed without a file, too. Every process follows within a second.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders.pricing import admin as pricing
-from services.orders.pricing.quote import Prices, require_chargeable
+from services.orders.pricing.quote import Prices, TicketPrice, refusals, require_chargeable
 from services.orders.problems import RehearsalNeedsSandbox
-from services.orders.tables import audit_log, background_share
+from services.orders.tables import audit_log, background_share, event_price
 from services.orders.tickets import show
 from shared.audit_log import Actor, of_event
-from shared.contracts.admin.prices import EventFileApplied
+from shared.contracts.admin.orders import AmountsChecked, EventFileApplied
 from shared.contracts.event_file import CheckoutPart, EventFile, PricePart
+from shared.contracts.prices import PriceRules
+from shared.errors.problems import UnknownEvent
 from shared.payment_provider import Provider
 from shared.postgres.engine import AsyncConnection, AsyncEngine, snapshot, transaction
+from shared.rules.money import format_money
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.orders")
@@ -78,6 +80,48 @@ async def _write_share(
     return True
 
 
+async def _apply_rules(connection: AsyncConnection, file: EventFile, *, actor: str, reason: str | None) -> bool:
+    """Sets fees and taxes in the caller's transaction. Operators of one event take turns by locking its row, which
+    sales only read. True if that changed anything.
+    """
+    rules = PriceRules(fees=file.fees, taxes=file.taxes).model_dump(mode="json")
+    after = {"currency": file.currency, "section_ids": [s.section_id for s in file.sections], "rules": rules}
+    new = insert(event_price).values(event_id=file.event_id, **after).on_conflict_do_nothing()
+    is_new = bool((await connection.execute(new)).rowcount)
+    mine = event_price.c.event_id == file.event_id
+    now = (await connection.execute(select(event_price).where(mine).with_for_update())).mappings().one()
+    before = None if is_new else {name: now[name] for name in after}
+    if before == after:
+        return False
+    await connection.execute(update(event_price).where(mine).values(**after, changed_at=func.now()))
+    await audit_log.write(
+        connection, "apply", Actor(actor, reason), subject=f"prices:{file.event_id}", before=before, after=after
+    )  # fmt: skip
+    return True
+
+
+async def _stored_rules(connection: AsyncConnection, event_id: str) -> tuple[PriceRules, str]:
+    """The event's fees and taxes, and its currency. Raises `UnknownEvent`."""
+    query = select(event_price.c.rules, event_price.c.currency).where(event_price.c.event_id == event_id)
+    if (row := (await connection.execute(query)).one_or_none()) is None:
+        raise UnknownEvent
+    return PriceRules.model_validate(row.rules), row.currency
+
+
+async def check_amounts(
+    db: AsyncEngine, event_id: str, prices_minor: Iterable[int], providers: Mapping[str, Provider], prices: Prices
+) -> AmountsChecked:
+    """Looks at the event's fees and codes, and at a ticket of each of these prices. Raises `UnknownEvent`."""
+    async with db.connect() as connection:
+        rules, currency = await _stored_rules(connection, event_id)
+    tickets = [TicketPrice(f"a ticket of {format_money(minor, currency)}", minor) for minor in prices_minor]
+    found = refusals(tickets, rules, currency, providers)
+    if prices.codes is not None:
+        step_minor = max(provider.limits(currency).step_minor for provider in providers.values())
+        found += await prices.codes.refusals(event_id, currency, step_minor)
+    return AmountsChecked(refusals=found)
+
+
 async def apply_event_file(
     db: AsyncEngine, file: EventFile, *, actor: str, reason: str | None, dry_run: bool, rules: Prices,
     providers: Mapping[str, Provider],
@@ -91,7 +135,7 @@ async def apply_event_file(
     async with transaction(db, dry_run=dry_run) as connection:
         changes = [
             await show.apply(connection, file, actor=actor),
-            await pricing.apply(connection, file, actor=actor, reason=reason),
+            await _apply_rules(connection, file, actor=actor, reason=reason),
             await _apply_share(connection, file, actor=actor, reason=reason),
         ]
     changed = any(changes)
@@ -106,7 +150,7 @@ async def apply_event_file(
 async def read_event_file(db: AsyncEngine, event_id: str) -> PricePart:
     """Orders' part of the event file as it stands: applying it changes nothing. Raises `UnknownEvent`."""
     async with snapshot(db) as connection:
-        rules = await pricing.stored_rules(connection, event_id)
+        rules, _ = await _stored_rules(connection, event_id)
         percent = await _stored_percent(connection, event_id)
     checkout = None if percent is None else CheckoutPart(background_percent=percent)
     return PricePart(fees=rules.fees, taxes=rules.taxes, checkout=checkout)

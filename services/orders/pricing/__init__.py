@@ -1,1 +1,1 @@
-"""What an order costs: prices, promo codes, fees, taxes, quotes."""
+"""What an order costs: prices, fees, taxes, quotes."""

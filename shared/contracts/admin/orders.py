@@ -26,7 +26,6 @@ from shared.contracts.room_options import RATE_MIN_PER_S
 AMOUNT_MAX = 10**12
 TICKETS_MAX = 100
 RATE_MAX_PER_S = 200.0
-USES_MAX = 100_000
 PORT_MAX = 65_535
 
 
@@ -54,6 +53,26 @@ class Reason(Body):
     """Why an operator does this; it is kept in the audit log."""
 
     reason: PlainText
+
+
+class EventFileApplied(Answered):
+    """What applying an event file did; with `dry_run`, what it would have done."""
+
+    event_id: str
+    changed: bool
+    fees: int
+    taxes: int
+    dry_run: bool
+    warnings: list[str] = Field(
+        default_factory=list,
+        description="What is applied and may not be meant, such as letters that no paper can show.",
+    )
+
+
+class AmountsChecked(Answered):
+    """One sentence for each amount that a configured payment provider can never charge."""
+
+    refusals: list[str]
 
 
 class AdminOrder(OrderView):

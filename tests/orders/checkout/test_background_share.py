@@ -128,7 +128,7 @@ async def test_a_background_share_is_a_percentage_and_needs_a_role_and_a_reason(
 async def test_a_higher_background_share_only_adds_fans():
     """A fan stays in the background when the share grows."""
     no_db: Any = None
-    prices, fans = Prices(no_db, no_db, no_db), [f"fan-{number}" for number in range(2000)]
+    prices, fans = Prices(no_db), [f"fan-{number}" for number in range(2000)]
     before: set[str] = set()
     for percent in (0, 10, 50, 100):
         prices._cache[EVENT] = EventRules(PriceRules(), "", percent)

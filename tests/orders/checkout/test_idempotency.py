@@ -173,11 +173,11 @@ async def test_a_request_is_refused_while_another_process_writes_its_key(process
 @pytest.mark.usefixtures("own_database")
 async def test_a_crash_between_inventory_and_database_does_not_block_the_key(shop):
     reservation = await shop.inventory.hold()
-    await shop.run("ALTER TABLE orders.promo_redemption RENAME TO missing")
+    await shop.run("ALTER TABLE orders.open_order RENAME TO missing")
     answer = await shop.post(shop.body(reservation))
     assert answer.status_code >= 500
     assert await shop.inventory.status(reservation) == "paying"
-    await shop.run("ALTER TABLE orders.missing RENAME TO promo_redemption")
+    await shop.run("ALTER TABLE orders.missing RENAME TO open_order")
     answer = await shop.post(shop.body(reservation))
     assert answer.status_code == 202, answer.text
     await shop.wait_until_settled(answer.json()["reference"], "confirmed")

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from features.promo.orders.codes import PromoCode
 from services.orders.model.order import Charge, Order, Refund
-from services.orders.pricing.quote import Discount, price
 from services.orders.tickets.bill import Bill, Row, order_bill
 from services.orders.tickets.show import ShowInfo
 from shared.contracts.inventory import ReservedItem
@@ -16,7 +16,7 @@ from shared.contracts.prices import Fee, PriceRules, Tax
 from shared.words.words import words
 from tests.orders.mailbox import mail_dispatcher
 from tests.orders.priced_event import FEES, TAXES, open_sale
-from tests.orders.pricing.test_prices import DISCOUNTS, LINES, RULES
+from tests.orders.pricing.test_prices import CODE, DISCOUNTS, LINES, RULES, price
 from tests.orders.shop import OPERATOR
 from tests.support.spreadsheets import csv_rows
 
@@ -30,20 +30,20 @@ RECEIPT_OF_TRIAL = (
         ],
         taxes=[Tax(name="VAT", percent=Decimal(19)), Tax(name="City tax", percent=Decimal("1.5"), included=False)],
     ),
-    Discount(name="TENOFF", percent=Decimal(10), amount_minor=None, section_ids=frozenset()),
+    CODE(written="TENOFF", percent=Decimal(10)),
 )  # fmt: skip
 
 
 def order_of(
     lines: list[ReservedItem],
     rules: PriceRules,
-    discount: Discount | None,
+    discount: PromoCode | None,
     *,
     back_minor: int = 0,
     pending_minor: int = 0,
 ) -> Order:
     """A confirmed order, paid unless it is free; of its money some was returned and some is on its way back."""
-    quote = price(lines, rules, discount, currency="EUR")
+    quote = price(lines, rules, discount)
     total_minor = quote.total_minor
     back_minor = min(back_minor, total_minor)
     pending_minor = min(pending_minor, total_minor - back_minor)
@@ -72,7 +72,7 @@ def amounts(rows: list[Row]) -> list[int]:
 @settings(deadline=None)
 @given(LINES, RULES, DISCOUNTS, st.integers(0, 10**9), st.integers(0, 10**9))
 def test_the_rows_of_every_bill_add_up(
-    lines: list[ReservedItem], rules: PriceRules, discount: Discount | None, back_minor: int, pending_minor: int
+    lines: list[ReservedItem], rules: PriceRules, discount: PromoCode | None, back_minor: int, pending_minor: int
 ) -> None:
     order = order_of(lines, rules, discount, back_minor=back_minor, pending_minor=pending_minor)
     bill = order_bill(order, SHOW, words("en"))

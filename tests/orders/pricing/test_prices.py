@@ -3,17 +3,19 @@
 import json
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from features.promo.contracts import PromoCodeRequest
+from features.promo.orders.codes import PromoCode
 from services.orders.model.rules import ticket_value_minor
 from services.orders.pricing import quote
-from services.orders.pricing.quote import Discount, Quote
+from services.orders.pricing.quote import Quote
 from shared.contracts.admin.orders import RefundBody
-from shared.contracts.admin.prices import PromoCodeRequest
 from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import ReservedItem
 from shared.contracts.prices import Fee, PriceRules, Tax
@@ -36,29 +38,23 @@ FEES = st.one_of(
 )
 TAXES = st.builds(Tax, name=st.just("tax"), percent=PERCENTAGES, included=st.booleans())
 RULES = st.builds(PriceRules, fees=st.lists(FEES, max_size=5), taxes=st.lists(TAXES, max_size=5))
+CODE = partial(PromoCode, event_id="e", code="CODE")
+OFF_SECTIONS = {"section_ids": st.frozensets(SECTIONS)}
 DISCOUNTS = st.one_of(
     st.none(),
-    st.builds(
-        Discount, name=st.just("CODE"), percent=PERCENTAGES, amount_minor=st.none(),
-        section_ids=st.frozensets(SECTIONS),
-    ),
-    st.builds(
-        Discount, name=st.just("CODE"), percent=st.none(), amount_minor=AMOUNTS,
-        section_ids=st.frozensets(SECTIONS),
-    ),
-)  # fmt: skip
+    st.builds(CODE, percent=PERCENTAGES, **OFF_SECTIONS),
+    st.builds(CODE, amount_minor=AMOUNTS, **OFF_SECTIONS),
+)
 
 
-def price(
-    lines: list[ReservedItem], rules: PriceRules, discount: Discount | None = None, currency: str = "EUR"
-) -> Quote:
-    return quote.price(lines, rules, discount, currency=currency)
+def price(lines: list[ReservedItem], rules: PriceRules, code: PromoCode | None = None, currency: str = "EUR") -> Quote:
+    return quote.price(lines, rules, code.discount(lines, currency) if code else None, currency=currency)
 
 
 @settings(deadline=None)
 @given(LINES, RULES, DISCOUNTS)
 def test_the_shares_of_all_tickets_sum_to_the_total(
-    lines: list[ReservedItem], rules: PriceRules, discount: Discount | None
+    lines: list[ReservedItem], rules: PriceRules, discount: PromoCode | None
 ):
     quote = price(lines, rules, discount)
     tickets = sum(line.unit_price_minor * line.quantity for line in lines)
@@ -137,7 +133,7 @@ def test_included_taxes_share_one_net_price():
 def test_a_free_ticket_carries_no_fee():
     fees = [Fee(name="Booking", amount_minor=150), Fee(name="Order", per="order", amount_minor=200)]
     rules = PriceRules(fees=fees)
-    free = Discount(name="X", percent=Decimal(100), amount_minor=None, section_ids=frozenset("A"))
+    free = CODE(percent=Decimal(100), section_ids=["A"])
     one_free = price([ticket(5000, section_id="A"), ticket(3000, section_id="B")], rules, free)
     assert [line.paid_minor for line in one_free.lines] == [0, 3350]
     all_free = price([ticket(5000, section_id="A")], rules, free)
@@ -145,7 +141,7 @@ def test_a_free_ticket_carries_no_fee():
 
 
 def test_a_fixed_discount_is_shared_by_price_and_ends_at_zero():
-    discount = Discount(name="X", percent=None, amount_minor=1000, section_ids=frozenset())
+    discount = CODE(amount_minor=1000)
     quote = price([ticket(2000), ticket(1000)], PriceRules(), discount)
     assert [line.paid_minor for line in quote.lines] == [1333, 667]
     assert price([ticket(600)], PriceRules(), discount).total_minor == 0

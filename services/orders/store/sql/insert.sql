@@ -1,11 +1,11 @@
--- Inserts orders, each owned by this process, with their events and, where they redeem a code, their redemptions.
--- Nothing of an order is written whose key, reference or reservation exists. Returns those that are new.
+-- Inserts orders, each owned by this process, with their events. Nothing of an order is written whose key, reference or
+-- reservation exists. Returns those that are new.
 WITH drafts AS (
     SELECT * FROM jsonb_to_recordset(CAST(:orders AS jsonb)) AS a(
         reference text, event_id text, reservation_id text, owner_id text, key_hash text, fingerprint text,
         lane integer, join_seq bigint, total_minor bigint, currency text, customer_name text, customer_email text,
         customer_phone text, language text, expires_at_ms bigint, grace_s integer, lines jsonb, extras jsonb,
-        attempts jsonb, journal jsonb, promo_code text, customer_key text, event jsonb, traceparent text)
+        attempts jsonb, journal jsonb, event jsonb, traceparent text)
 ), created AS (
     INSERT INTO orders."order" (reference, event_id, reservation_id, owner_id, key_hash, fingerprint, lane, join_seq,
         total_minor, currency, customer_name, customer_email, customer_phone, language, grace_s, traceparent, extras,
@@ -20,11 +20,6 @@ WITH drafts AS (
 ), opened AS (
     INSERT INTO orders.open_order (reference, event_id, join_seq, owner)
     SELECT a.reference, a.event_id, a.join_seq, :owner FROM drafts a JOIN created c ON c.reference = a.reference
-), redemptions AS (
-    INSERT INTO orders.promo_redemption (reference, event_id, code, customer_key)
-    SELECT a.reference, a.event_id, a.promo_code, a.customer_key
-    FROM drafts a JOIN created c ON c.reference = a.reference
-    WHERE a.promo_code IS NOT NULL
 ), emitted AS (
     INSERT INTO orders.outbox_batch (events)
     SELECT jsonb_agg(a.event) FROM drafts a JOIN created c ON c.reference = a.reference HAVING count(*) > 0

@@ -1,36 +1,17 @@
-"""The admin API of orders, prices: event files, promo codes and their uses, and the changes of both.
-
-Percentages are decimals as text, amounts integers of minor units; money is never a float.
+"""Promo codes and their uses as operators read and write them. Percentages are decimals as text, amounts integers of
+minor units.
 """
 
 from typing import Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from shared.contracts.admin.orders import USES_MAX, Answered, Time
+from shared.contracts.admin.orders import Answered, Time
 from shared.contracts.admin.page import Page
 from shared.contracts.fields import PlainText, SectionId
 from shared.contracts.prices import AmountOrPercent
 
-
-class EventFileApplied(Answered):
-    """What applying an event file did; with `dry_run`, what it would have done."""
-
-    event_id: str
-    changed: bool
-    fees: int
-    taxes: int
-    dry_run: bool
-    warnings: list[str] = Field(
-        default_factory=list,
-        description="What is applied and may not be meant, such as letters that no paper can show.",
-    )
-
-
-class AmountsChecked(Answered):
-    """One sentence for each amount that a configured payment provider can never charge."""
-
-    refusals: list[str]
+USES_MAX = 100_000
 
 
 class PromoCodeRequest(AmountOrPercent):
