@@ -43,7 +43,7 @@ PIECES = {
     "benchmarks": Piece((*ENGINES, "bench/", "proof/bench/"), (*PYTEST, "proof/bench")),
     "histories": Piece((*ENGINES, "tests/properties/"),
                        (*PYTEST, "tests/properties", "tests/inventory/brand/test_brand.py",
-                        "tests/orders/payments/test_purchase_text.py", "tests/orders/refunds/test_refund_amounts.py"),
+                        "tests/orders/payments/test_open_providers.py", "tests/orders/refunds/test_refunds.py"),
                        (("ONSALE_EXAMPLES", "2000"),)),
     "clicks": Piece(("web/", "services/gateway/"), (*PYTEST, "proof/browser/buying/test_random_actions.py"),
                     (("ONSALE_CLICKING_S", "3600"),)),

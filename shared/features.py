@@ -33,7 +33,7 @@ class BadFeature(ValueError):
 
 class CliCommand(NamedTuple):
     """A command or group of the command line: where it is, as `module:name`, the panel of `onsale --help` that has it,
-    and the first line of its help, which needs no import.
+    and the first line of its help, which needs no import. `GROUP NAME` is a command, or one of a group that has it.
     """
 
     name: str

@@ -11,7 +11,7 @@ from onsale.errors import OperatorError
 from shared.contracts.fields import code_as_shown
 
 if TYPE_CHECKING:
-    from features.promo.contracts import PromoCodeAnswer, PromoCodeChanged
+    from features.promo.schemas import PromoCodeAnswer, PromoCodeChanged
 
 app = AdminCommands(help="Create, stop and list promo codes, and list the orders that used them.")
 Code = Annotated[str, typer.Argument(metavar="CODE", help="Case and blanks make no difference.")]

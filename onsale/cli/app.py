@@ -71,7 +71,7 @@ def commands() -> tuple[CliCommand, ...]:
 
 
 def loaded(command: CliCommand) -> Any:
-    """The command itself; a group has what features add to it."""
+    """The command itself, or that of a group; a group has what features add to it."""
     module, _, name = command.where.partition(":")
     found = getattr(import_module(module), name)
     if not isinstance(found, typer.Typer):
@@ -79,6 +79,8 @@ def loaded(command: CliCommand) -> Any:
         alone.command(command.name.rpartition(" ")[2])(found)
         return typer.main.get_command(alone)
     group = typer.main.get_group(found)
+    if " " in command.name:
+        return group.commands[command.name.rpartition(" ")[2]]
     for more in commands():
         if more.name.startswith(f"{command.name} "):
             group.add_command(loaded(more))

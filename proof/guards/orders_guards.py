@@ -14,6 +14,7 @@ WORKER = f"{ORDERS}/worker/worker.py"
 ONE_ROW = f"{ORDERS}/migrations/versions/0008_one_row.sql"
 QUOTE = f"{ORDERS}/pricing/quote.py"
 PROMO = "features/promo/orders"
+SUPPORT = "features/support/orders"
 NEXT_STEPS = "test_the_next_step_follows_from_the_rows"
 DECISIONS = (
     Guard(
@@ -370,12 +371,12 @@ PAYMENTS = (
     ),
     Guard(
         "A decision in review is one that the money allows",
-        REQUESTS, "    if decision not in (allowed := allowed_decisions(order)):", "    if (allowed := allowed_decisions(order)) is None:",
+        f"{SUPPORT}/endpoints.py", "    if decision not in (allowed := allowed_decisions(order)):", "    if (allowed := allowed_decisions(order)) is None:",
         "test_an_operator_refunds_a_charge_of_a_wrong_amount",
     ),
     Guard(
         "An event refund keeps its rate",
-        f"{ORDERS}/requests/sql/claim_batch.sql", "least(CAST(:batch_max AS double precision),", "greatest(CAST(:batch_max AS double precision),",
+        f"{SUPPORT}/sql/claim_batch.sql", "least(CAST(:batch_max AS double precision),", "greatest(CAST(:batch_max AS double precision),",
         "test_an_event_refund_keeps_its_rate_and_resumes_in_another_process",
     ),
 )  # fmt: skip
@@ -476,7 +477,7 @@ MESSAGES = (
     ),
     Guard(
         "An address is corrected three times at most",
-        f"{ORDERS}/checkout/addresses.py", " or order.address_changes >= CHANGES_MAX:", ":",
+        REQUESTS, " or order.address_changes >= CHANGES_MAX:", ":",
         "test_an_address_may_be_corrected_three_times_by_who_holds_the_order",
     ),
 )  # fmt: skip

@@ -38,10 +38,6 @@ def _drafts() -> str:
     ])  # fmt: skip
 
 
-def _uses() -> str:
-    return json.dumps([{"reference": name, "event_id": "e", "code": "CODE1", "customer_key": "c1"} for name in NEW])
-
-
 def _listed(name: str) -> dict[str, Any]:
     """Charges as a provider lists them."""
     return {name: json.dumps([{"charge_ref": ref, "reference": ref, "status": "succeeded"} for ref in REFS])}
@@ -95,7 +91,9 @@ CASES = {
     "sql/lock_promo_codes": Case(20),
     "sql/claim_batch": Case(1),
     "sql/insert": Case(3 * BATCH, orders=_drafts()),  # an order, its open order and its event
-    "sql/insert redemptions": Case(4 * BATCH, orders=_drafts(), uses=_uses()),  # and its redemption
+    "sql/insert redemptions": Case(4 * BATCH, orders=_drafts(), uses=json.dumps([
+        {"reference": name, "event_id": "e", "code": "CODE1", "customer_key": "c1"} for name in NEW
+    ])),  # and its redemption
     "sql/promo_codes": Case(every),
     "sql/event_rules": Case(BATCH),
     "sql/beat": Case(BATCH, free=10),
@@ -125,7 +123,7 @@ CASES = {
     "sql/take_mail": Case(1, recipient="r1", mails_max=8),
     "sql/timeline": Case(BATCH, is_rare=True),
     "audit.invariants.CONFIRMED": Case(every),
-    "requests.requests._PENDING": Case(1, is_rare=True),
+    "endpoints._PENDING": Case(1, is_rare=True),
     "sql/event_refund_progress": Case(every),
     **{f"sql/{name}": Case(every) for name in CHECKS.values()},
 }  # fmt: skip

@@ -15,6 +15,7 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import Engine, TextClause, event
 
+from features.support.orders.endpoints import request_next_batch
 from features.webhooks.orders.dispatcher import WebhookDispatcher
 from onsale.local.engines import Engines, with_driver
 from proof.plans.case import ids
@@ -23,7 +24,6 @@ from proof.plans.cost import measure
 from services.inventory.app import create_app as inventory
 from services.inventory.settings import Settings as InventorySettings
 from services.orders.app import create_app as orders
-from services.orders.requests.requests import request_next_batch
 from services.orders.settings import Settings as OrdersSettings
 from services.queue.app import create_app as queue
 from services.queue.settings import Settings

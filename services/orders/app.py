@@ -7,7 +7,7 @@ from functools import partial
 from fastapi import FastAPI
 
 from services.orders import internal
-from services.orders.admin import events, orders
+from services.orders.admin import orders
 from services.orders.api import orders as api_orders
 from services.orders.api import tickets as api_tickets
 from services.orders.auth import CustomerAuthenticator
@@ -16,7 +16,6 @@ from services.orders.checkout.requests import check_address
 from services.orders.checks import own_checks
 from services.orders.pricing.quote import Prices
 from services.orders.providers import open_providers
-from services.orders.requests import requests
 from services.orders.settings import Settings
 from services.orders.state import State
 from services.orders.steps.run import (
@@ -37,7 +36,7 @@ from services.orders.tuning import DEFAULTS, Tuning
 from services.orders.worker.worker import OrderProcessor, Worker
 from shared import rpc
 from shared.checks.endpoint import Databases
-from shared.concurrency.background import Loops, Work
+from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
 from shared.http.outgoing import external_http_client
 from shared.messaging.log import EventLog
@@ -83,8 +82,7 @@ def create_app(
         "orders", settings, title="orders", lifespan=lifespan, load=load, own_checks=partial(own_checks, settings),
         checks=lambda app: app.state.preconditions.checks(),
         fast_routes=[*api_orders.FAST_ROUTES, *api_tickets.FAST_ROUTES],
-        routers=[orders.router, events.router],
-        internal_api=internal.API, body_max_bytes=EVENT_FILE_MAX_BYTES,
+        routers=[orders.router, orders.events], internal_api=internal.API, body_max_bytes=EVENT_FILE_MAX_BYTES,
     )  # fmt: skip
 
 
@@ -98,22 +96,15 @@ async def _running(state: State, event_log: EventLog, load: Load) -> AsyncIterat
 
 
 def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
-    settings, db, store = state.settings, state.db, state.store
-    loops.keep(Outbox(db, event_log, "orders", database=settings.postgres_url).run, name="orders.outbox")
+    db, redis, store = state.db, state.redis, state.store
+    clocks = partial(clock_offsets.read_clocks, store.clocks, db, redis)
+    comparison = partial(provider_reports.compare_or_rest, store, state.providers)
+    loops.keep(Outbox(db, event_log, "orders", database=state.settings.postgres_url).run, name="orders.outbox")
     loops.keep(state.worker.run, name="orders.workers")
     loops.keep(state.worker.listen, name="orders.listen")
-    every: list[tuple[str, float, Work]] = [
-        ("orders.clocks", clock_offsets.REFRESH_S, partial(clock_offsets.read_clocks, store.clocks, db, state.redis)),
-        ("orders.engine_gauges", ENGINES_S, partial(refresh_engine_gauges, "orders", db, state.redis)),
-        (
-            "orders.comparison",
-            provider_reports.COMPARISON_S,
-            partial(provider_reports.compare_or_rest, store, state.providers),
-        ),
-        ("orders.event_refunds", requests.EVENT_REFUND_S, partial(requests.request_next_batch, store)),
-    ]
-    for name, interval_s, work in every:
-        loops.every(interval_s, work, name=name)
+    loops.every(clock_offsets.REFRESH_S, clocks, name="orders.clocks")
+    loops.every(ENGINES_S, partial(refresh_engine_gauges, "orders", db, redis), name="orders.engine_gauges")
+    loops.every(provider_reports.COMPARISON_S, comparison, name="orders.comparison")
 
 
 async def _open(

@@ -55,25 +55,5 @@ class RefundRefused(Problem, status=409):
     """This order has nothing left to refund."""
 
 
-class DecisionNotAllowed(Problem, status=409):
-    """This decision is not allowed for the order."""
-
-
-class NoEventRefund(Problem, status=404):
-    """No refund of this event was requested."""
-
-
-class EventRefundFinished(Problem, status=409):
-    """The refund of this event has finished."""
-
-
-class UnknownCommand(Problem, status=404):
-    """There is no command with this id."""
-
-
-class NotReplayable(Problem, status=409):
-    """Replaying this command would change nothing."""
-
-
 class RehearsalNeedsSandbox(Problem, status=409):
     """A rehearsal needs the sandbox as the only payment provider: with another, real money could move."""

@@ -26,5 +26,5 @@ async def write_order(state: State, reference: str = REFERENCE, *, holder: str =
     })  # fmt: skip
     quote = price([held], PriceRules(), currency="EUR")
     order = new_order(reference, reservation, quote, request, language="en", capture=True)
-    draft = OrderDraft(order, key_hash=reference.encode(), fingerprint=b"", customer_key=holder)
+    draft = OrderDraft(order, key_hash=reference.encode(), fingerprint=b"")
     await state.checkout.writer.insert(draft)

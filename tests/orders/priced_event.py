@@ -3,6 +3,7 @@
 import uuid
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -45,7 +46,7 @@ class Sale:
         return await self.shop.http.request(method, address, json=body, headers=headers)
 
     async def put_code(self, code: str, **rule: Any) -> dict[str, Any]:
-        answer = await self.admin_request("PUT", f"/promo-codes/{code}", body=rule)
+        answer = await self.admin_request("PUT", f"/promo-codes/{quote(code, safe='')}", body=rule)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 

@@ -52,16 +52,13 @@ MESSAGES: Final[dict[RejectionReason, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PromoCode:
     """A code with its uses as they are now. `is_active`: not deactivated, and within its validity. No section means
     all.
     """
 
-    event_id: str
-    code: str
-    written: str | None = None
-    customer_key: str = ""
+    name: str
     percent: Decimal | None = None
     amount_minor: int | None = None
     uses_max: int | None = None
@@ -81,7 +78,7 @@ class PromoCode:
         costs = [line.unit_price_minor * line.quantity if self.covers(line.section_id) else 0 for line in lines]
         whole = self.amount_minor or 0 if self.percent is None else percent_of(self.percent, sum(costs), step)
         off = split(min(whole, sum(costs)), costs, step)
-        return Discount(off, adjustment("discount", self.written or self.code, self.percent, -sum(off)))
+        return Discount(off, adjustment("discount", self.name, self.percent, -sum(off)))
 
     def over_limit(self, *, uses: int, customer_uses: int) -> RejectionReason | None:
         """The limit that these additional uses would exceed, if any."""
@@ -175,6 +172,6 @@ class PromoCodes(GroupCommits):
             "event_ids": [use.event_id for use in uses], "codes": [use.code for use in uses],
             "customer_keys": [use.customer_key for use in uses],
         }  # fmt: skip
-        rows = (await connection.execute(_READ, bound)).mappings()
-        found = {(row["event_id"], row["code"], row["customer_key"]): PromoCode(**row) for row in rows}
+        rows = await connection.execute(_READ, bound)
+        found = {tuple(row[:3]): PromoCode(*row[3:]) for row in rows}
         return [found.get(use[:3]) for use in uses]

@@ -12,7 +12,8 @@ from fastapi import APIRouter, Path, Query, Request
 from sqlalchemy import Select, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from features.promo.contracts import (
+from features.promo.orders.tables import promo_code, promo_redemption
+from features.promo.schemas import (
     PromoCodeAnswer,
     PromoCodeChanged,
     PromoCodePage,
@@ -20,7 +21,6 @@ from features.promo.contracts import (
     PromoCodeUse,
     PromoCodeUsePage,
 )
-from features.promo.orders.tables import promo_code, promo_redemption
 from services.orders.state import OrdersState
 from services.orders.tables import audit_log, event_price, order
 from shared.audit_log import Actor

@@ -220,10 +220,6 @@ async def test_fans_at_one_network_address_share_a_limit_of_wrong_codes(shop):
     )
 
 
-async def put(sale: Sale, code: str, **rule: int) -> dict[str, object]:
-    return await sale.put_code(quote(code, safe=""), **(rule or {"percent": 10}))
-
-
 @pytest.mark.parametrize(
     ("code", "typed"),
     [
@@ -237,7 +233,7 @@ async def put(sale: Sale, code: str, **rule: int) -> dict[str, object]:
 )
 async def test_a_code_is_made_shown_and_used_however_it_is_typed(shop: Shop, code: str, typed: list[str]) -> None:
     sale = await open_sale(shop)
-    made = await put(sale, code, percent=10)
+    made = await sale.put_code(code, percent=10)
     listed = (await sale.admin_request("GET", "/promo-codes")).json()["promo_codes"]
     assert made["code"] == code
     assert [one["code"] for one in listed] == [code]
@@ -259,10 +255,10 @@ async def test_a_code_is_made_shown_and_used_however_it_is_typed(shop: Shop, cod
 
 async def test_codes_that_differ_in_case_and_blanks_only_are_one(shop: Shop) -> None:
     sale = await open_sale(shop)
-    await put(sale, "SUMMER 27", percent=10)
-    again = await put(sale, " summer\u00a0 27", percent=10)
+    await sale.put_code("SUMMER 27", percent=10)
+    again = await sale.put_code(" summer\u00a0 27", percent=10)
     assert (again["code"], again["changed"]) == ("SUMMER 27", False)
-    other = await put(sale, "summer27", percent=20)
+    other = await sale.put_code("summer27", percent=20)
     assert (other["code"], other["changed"]) == ("SUMMER27", True)
     listed = (await sale.admin_request("GET", "/promo-codes")).json()["promo_codes"]
     assert [(one["code"], one["percent"]) for one in listed] == [("SUMMER27", "20")]
@@ -271,7 +267,7 @@ async def test_codes_that_differ_in_case_and_blanks_only_are_one(shop: Shop) -> 
 async def test_pages_of_codes_go_on_after_one_with_a_blank(shop: Shop) -> None:
     sale = await open_sale(shop)
     for code in ("A B", "A C", "Ä"):
-        await put(sale, code)
+        await sale.put_code(code, percent=10)
     first = (await sale.admin_request("GET", "/promo-codes?page_size=2")).json()
     rest = (await sale.admin_request("GET", "/promo-codes?page_size=2&" + first["next"].partition("?")[2])).json()
     assert {one["code"] for one in first["promo_codes"] + rest["promo_codes"]} == {"A B", "A C", "Ä"}
@@ -280,7 +276,7 @@ async def test_pages_of_codes_go_on_after_one_with_a_blank(shop: Shop) -> None:
 
 async def test_codes_of_an_earlier_version_go_on_working(shop: Shop) -> None:
     sale = await open_sale(shop)
-    await put(sale, "VIP_2027-X", percent=10)
+    await sale.put_code("VIP_2027-X", percent=10)
     async with shop.app.state.deps.db.begin() as connection:
         await connection.execute(promo_code.update().values(written=None))
     for typed in ("VIP_2027-X", "vip_2027-x ", "vip_2027\u2011x"):

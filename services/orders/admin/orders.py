@@ -1,104 +1,68 @@
-"""The admin API of orders: their search and timeline, what support does to one of them (refund, cancel, retry, resolve)
-or to those of an event (refund, share in the background), their commands, and the audit log.
+"""The operators' API: refund or cancel an order, the audit log; of an event its file, what it charges, price changes,
+the share of its checkouts in the background, and the check of the invariants.
 
-Every action needs a reason and is written to the audit log.
+Every action on an order needs a reason and is written to the audit log.
 """
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
-from pydantic import AwareDatetime
+from fastapi import APIRouter, Query
 
-from services.orders.checkout.event_file import change_background_share
+from services.orders.audit import invariants
+from services.orders.checkout.event_file import (
+    apply_event_file,
+    change_background_share,
+    check_amounts,
+    read_event_file,
+)
 from services.orders.checkout.requests import refuse_card_numbers
 from services.orders.model.order import Order
 from services.orders.model.rules import RefundSelection
 from services.orders.model.view import admin_view
-from services.orders.requests.requests import (
-    RefundRequest,
-    cancel_by_hand,
-    change_event_refund,
-    event_refund_progress,
-    request_refund,
-    resolve_review,
-    retry_by_hand,
-    start_event_refund,
-)
+from services.orders.requests.requests import RefundRequest, cancel_by_hand, request_refund
 from services.orders.state import OrdersState
-from services.orders.store import support
 from services.orders.store.store import OrderStore
 from services.orders.tables import audit_log
 from shared.audit_log import Actor
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.orders import (
     AdminOrder,
+    AmountsChecked,
     BackgroundShareAnswer,
     BackgroundShareChanged,
     BackgroundShareRequest,
-    Command,
-    CommandPage,
-    CommandStatus,
-    EventRefundProgress,
-    EventRefundRequest,
-    EventRefundResume,
-    OrderPage,
+    EventFileApplied,
+    InvariantReport,
     Reason,
     RefundBody,
-    ResolveRequest,
-    Timeline,
 )
-from shared.contracts.fields import NO_NULL, EventId, tidy
-from shared.postgres.pages import BeforeId, PageRequest, PageSizeQuery
-from shared.rules.two_persons import control
-from shared.security.auth import AnOperator, Operator, Viewer
-from shared.web.request import EventIdPath, IdempotencyKey, ReferencePath, ReferenceQuery, idempotency_key
+from shared.contracts.event_file import PRICE_MINOR_MAX, EventFile, PricePart
+from shared.contracts.prices import PRICES_MAX
+from shared.errors.problems import InvalidRequest
+from shared.postgres.pages import BeforeId
+from shared.security.auth import AnAdmin, AnOperator, Operator, Viewer
+from shared.web.request import DryRun, EventIdPath, IdempotencyKey, ReasonQuery, ReferencePath, idempotency_key
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
-StatusQuery = Annotated[str | None, Query(alias="status", pattern="^[a-z_]{1,32}$")]
-TextQuery = Annotated[str | None, Query(min_length=2, max_length=200, pattern=NO_NULL)]
-COMMAND_ID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
-CommandIdPath = Annotated[str, Path(pattern=COMMAND_ID)]
-CommandIdQuery = Annotated[str | None, Query(pattern=COMMAND_ID)]
+events = APIRouter(prefix="/admin/orders/events/{event_id}")
+Each = Annotated[list[Annotated[int, Query(ge=0, le=2 * PRICE_MINOR_MAX)]] | None, Query(max_length=PRICES_MAX)]
 SubjectQuery = Annotated[str | None, Query(alias="subject", pattern=r"^(event|order|webhook):[A-Za-z0-9_-]{1,64}$")]
 
 
-def _actor(operator: Operator, body: Reason) -> Actor:
+def actor_of(operator: Operator, body: Reason) -> Actor:
     """Raises `CardNumberRefused`: what an operator writes is kept in the audit log."""
     refuse_card_numbers(body)
     return Actor(operator.name, body.reason, role=operator.role)
 
 
-async def _act(
+async def act(
     state: OrdersState, reference: str, actor: Actor,
     action: Callable[[OrderStore, Order, Actor], Awaitable[object]],
 ) -> AdminOrder:  # fmt: skip
     """Does this to the order and answers how it is now."""
     await action(state.store, await state.store.require(reference), actor)
     return admin_view(await state.store.require(reference))
-
-
-@router.get("", operation_id="search_orders", summary="Search orders")
-async def search(
-    request: Request, state: OrdersState, operator: AnOperator, event_id: EventId | None = None,
-    status: StatusQuery = None, q: TextQuery = None, since: AwareDatetime | None = None,
-    until: AwareDatetime | None = None, mail_failed: bool = False, before: ReferenceQuery = None,
-    page_size: PageSizeQuery = 50,
-) -> OrderPage:  # fmt: skip
-    """Newest first. `q` matches names in part; references, e-mail addresses, seats and charges exactly. `mail_failed`
-    finds those whose buyer could not be mailed.
-    """
-    page = PageRequest(request.url, before, page_size)
-    return await support.find(
-        state.db, page, providers=state.providers, q=q and tidy(q), event_id=event_id, status=status, since=since,
-        until=until, mail_failed=mail_failed,
-    )  # fmt: skip
-
-
-@router.get("/{reference}/timeline", operation_id="read_timeline", summary="Get the timeline of an order")
-async def get_timeline(reference: ReferencePath, state: OrdersState, operator: AnOperator) -> Timeline:
-    return await support.timeline(state.db, await state.store.require(reference))
 
 
 @router.post("/{reference}/refund", status_code=202, operation_id="refund_order", summary="Refund an order")
@@ -117,82 +81,14 @@ async def refund(
         wanted = RefundRequest(selection=selection, actor=actor, return_to_sale=body.return_to_sale)
         await request_refund(store, order.reference, wanted, key=idempotency_key(key) if needs_key else None)
 
-    return await _act(state, reference, _actor(operator, body), request_this)
+    return await act(state, reference, actor_of(operator, body), request_this)
 
 
 @router.post(
     "/{reference}/cancel", status_code=202, operation_id="cancel_order", summary="Cancel an order that is not paid"
 )
 async def cancel(reference: ReferencePath, body: Reason, state: OrdersState, operator: AnOperator) -> AdminOrder:
-    return await _act(state, reference, _actor(operator, body), cancel_by_hand)
-
-
-@router.post("/{reference}/retry", status_code=202, operation_id="retry_order", summary="Retry an order now")
-async def retry(reference: ReferencePath, body: Reason, state: OrdersState, operator: AnOperator) -> AdminOrder:
-    return await _act(state, reference, _actor(operator, body), retry_by_hand)
-
-
-@router.post(
-    "/{reference}/resolve", status_code=202, operation_id="resolve_order", summary="Resolve an order in review"
-)
-async def resolve(
-    reference: ReferencePath, body: ResolveRequest, state: OrdersState, operator: AnOperator
-) -> AdminOrder:
-    decide = partial(resolve_review, decision=body.decision, return_to_sale=body.return_to_sale)
-    return await _act(state, reference, _actor(operator, body), decide)
-
-
-@router.post(
-    "/events/{event_id}/refund",
-    status_code=202,
-    operation_id="start_event_refund",
-    openapi_extra=control("refund_event"),
-    summary="Refund an event",
-)
-async def refund_event(
-    event_id: EventIdPath, body: EventRefundRequest, state: OrdersState, operator: AnOperator
-) -> EventRefundProgress:
-    """Requested again while it runs, it only answers its progress."""
-    actor = _actor(operator, body)
-    return await start_event_refund(
-        state.db, event_id, actor, rate_per_s=body.rate_per_s, return_to_sale=body.return_to_sale
-    )
-
-
-@router.get(
-    "/events/{event_id}/refund", operation_id="read_event_refund", summary="Get the progress of an event refund"
-)
-async def get_event_refund(event_id: EventIdPath, state: OrdersState, operator: Viewer) -> EventRefundProgress:
-    return await event_refund_progress(state.db, event_id)
-
-
-@router.post("/events/{event_id}/refund/pause", operation_id="pause_event_refund", summary="Pause the event refund")
-async def pause(event_id: EventIdPath, body: Reason, state: OrdersState, operator: AnOperator) -> EventRefundProgress:
-    return await change_event_refund(state.db, event_id, _actor(operator, body), status="paused")
-
-
-@router.post("/events/{event_id}/refund/resume", operation_id="resume_event_refund", summary="Resume the event refund")
-async def resume(
-    event_id: EventIdPath, body: EventRefundResume, state: OrdersState, operator: AnOperator
-) -> EventRefundProgress:
-    actor = _actor(operator, body)
-    return await change_event_refund(state.db, event_id, actor, status="running", rate_per_s=body.rate_per_s)
-
-
-@router.get("/commands", operation_id="list_commands", summary="List commands")
-async def list_commands(
-    request: Request, state: OrdersState, operator: Viewer, status: CommandStatus | None = None,
-    reference: ReferenceQuery = None, event_id: EventId | None = None, before: CommandIdQuery = None,
-    page_size: PageSizeQuery = 50,
-) -> CommandPage:  # fmt: skip
-    """Newest first."""
-    page = PageRequest(request.url, before, page_size)
-    return await support.list_commands(state.db, page, status=status, reference=reference, event_id=event_id)
-
-
-@router.post("/commands/{command_id}/rerun", status_code=202, operation_id="replay_command", summary="Replay a command")
-async def replay(operator: AnOperator, command_id: CommandIdPath, body: Reason, state: OrdersState) -> Command:
-    return await support.replay(state.store, command_id, actor=operator.name, reason=body.reason)
+    return await act(state, reference, actor_of(operator, body), cancel_by_hand)
 
 
 @router.get(
@@ -225,3 +121,56 @@ async def change_share(
 async def list_changes(state: OrdersState, operator: Viewer, page: BeforeId, subject: SubjectQuery = None) -> AuditPage:
     """Newest first, of one subject or of all."""
     return await audit_log.read_page(state.db, page, subject=subject)
+
+
+@events.put("", operation_id="apply_prices_event", summary="Apply an event file", tags=["admin"])
+async def put_event(
+    state: OrdersState,
+    operator: AnAdmin,
+    event_id: EventIdPath,
+    file: EventFile,
+    dry_run: DryRun = False,
+    reason: ReasonQuery = None,
+) -> EventFileApplied:
+    """It holds for orders from now on; an order keeps the price it was placed at. With `dry_run` everything is checked
+    and nothing is changed.
+    """
+    if file.event_id != event_id:
+        raise InvalidRequest("event_id in the file and in the path differ. Send the file to its own event's path.")
+    applied = await apply_event_file(
+        state.db, file, actor=operator.name, reason=reason, dry_run=dry_run, rules=state.prices,
+        providers=state.providers,
+    )  # fmt: skip
+    warnings = await state.papers.warnings_of(file) if state.papers.warnings_of else []
+    return applied.model_copy(update={"warnings": warnings})
+
+
+@events.get("/amounts", operation_id="check_amounts", summary="Check which amounts cannot be charged", tags=["admin"])
+async def get_amounts(
+    state: OrdersState, _operator: Viewer, event_id: EventIdPath, each: Each = None
+) -> AmountsChecked:
+    """Looks at the event's fees and promo codes, and at a ticket of each of these prices with all fees and taxes."""
+    return await check_amounts(state.db, event_id, each or (), state.providers, state.prices)
+
+
+@events.get("", operation_id="read_prices_event", summary="Get orders' part of the event file", tags=["admin"])
+async def get_event(state: OrdersState, _operator: Viewer, event_id: EventIdPath) -> PricePart:
+    """As it stands now: applying it changes nothing."""
+    return await read_event_file(state.db, event_id)
+
+
+@events.get(
+    "/price-changes",
+    operation_id="list_price_changes",
+    summary="List changes of prices and promo codes, newest first",
+    tags=["prices"],
+)
+async def list_price_changes(state: OrdersState, operator: Viewer, event_id: EventIdPath, page: BeforeId) -> AuditPage:
+    return await audit_log.read_page(state.db, page, subject=f"prices:{event_id}")
+
+
+@events.get(
+    "/audit", operation_id="check_orders_invariants", summary="Check the invariants of orders and money", tags=["admin"]
+)
+async def check_invariants(event_id: EventIdPath, state: OrdersState, operator: Viewer) -> InvariantReport:
+    return await invariants.check_invariants(state.db, event_id)

@@ -6,23 +6,20 @@ on is read from memory.
 
 from functools import partial
 from inspect import getdoc
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 from starlette.datastructures import Headers
 
-from services.orders.api.schemas import EmailChange, OrderAccepted, OrdersPage, ProvidersAnswer, WebhookStored
-from services.orders.checkout.addresses import change_address
-from services.orders.checkout.requests import NewOrder, NewPayment, QuoteRequest, check_address
+from services.orders.checkout.requests import CheckSpelling, NewOrder, NewPayment, QuoteRequest, check_address
 from services.orders.model.order import Order
 from services.orders.model.view import order_view
 from services.orders.pricing.quote import all_in, quote_body
 from services.orders.problems import UnknownOrder, UnknownProvider
-from services.orders.requests.requests import extend_payment, request_cancel, retry_payment
+from services.orders.requests.requests import change_address, extend_payment, request_cancel, retry_payment
 from services.orders.state import State
-from services.orders.store.support import references_of
 from shared.contracts.event_file import PRICE_MINOR_MAX
-from shared.contracts.fields import EVENT_ID_PATTERN
+from shared.contracts.fields import EVENT_ID_PATTERN, Body, Email
 from shared.contracts.orders import OrderView, ProviderAnswer, QuoteAnswer
 from shared.contracts.prices import PRICES_MAX, PricesAnswer
 from shared.errors.problems import BadCredential, NoCredential
@@ -35,8 +32,47 @@ from shared.web.request import REFERENCE_PATTERN, Request, idempotency_key, lang
 from shared.web.request import Field as HeaderField
 
 PRICES_MAX_AGE_S = 10
-STORED = Answer(200, WebhookStored().model_dump_json().encode(), (JSON,))
 COOKIE_MAX_AGE_S = 400 * 86_400  # as long as browsers keep any
+
+
+class OrderAccepted(BaseModel):
+    """An accepted order. `order_token` opens it for good; `checkout_url` is where the fan pays, if anywhere."""
+
+    reference: str
+    status: str
+    order_token: str
+    checkout_url: str | None
+    expires_at: str
+    expires_in_seconds: int
+    poll_url: str
+    updates_url: str
+
+
+class OrdersPage(BaseModel):
+    """A customer's orders, newest first."""
+
+    page: int
+    page_size: int
+    orders: list[OrderView]
+
+
+class ProvidersAnswer(BaseModel):
+    """The payment providers that may be used."""
+
+    providers: list[ProviderAnswer]
+
+
+class WebhookStored(BaseModel):
+    """A payment provider's webhook was stored, now or before."""
+
+    stored: Literal[True] = True
+
+
+class EmailChange(Body):
+    """The right e-mail address of an order."""
+
+    email: Email
+    check_spelling: CheckSpelling = False
 
 
 class PageQuery(BaseModel):
@@ -46,6 +82,7 @@ class PageQuery(BaseModel):
     page_size: int = Field(20, ge=1, le=100)
 
 
+STORED = Answer(200, WebhookStored().model_dump_json().encode(), (JSON,))
 Minor = Annotated[int, Field(ge=0, le=PRICE_MINOR_MAX)]
 Line = Annotated[str, Field(pattern=r"^[0-9]{1,9}x[1-9][0-9]{0,2}$")]
 
@@ -173,9 +210,7 @@ async def list_orders(request: Request) -> Answer:
             if not by_cookie:
                 raise
             customers = []
-        references = await references_of(
-            state.store.db, customers, by_cookie, page=query.page, page_size=query.page_size
-        )
+        references = await state.store.references_of(customers, by_cookie, page=query.page, page_size=query.page_size)
     found = await state.store.read_all(references)
     orders = [order_view(found[reference]) for reference in references if reference in found]
     return compressed(request.fields, json_answer({"page": query.page, "page_size": query.page_size, "orders": orders}))

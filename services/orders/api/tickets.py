@@ -3,8 +3,9 @@
 from functools import partial
 from inspect import getdoc
 
+from pydantic import BaseModel
+
 from services.orders.api.orders import order_key, read_own_order
-from services.orders.api.schemas import ShowAnswer, TicketAnswer, TicketsAnswer
 from services.orders.problems import UnknownOrder, UnknownTicket
 from services.orders.state import State
 from services.orders.tickets.show import read_show
@@ -18,6 +19,36 @@ from shared.words.words import words
 
 SVG = "image/svg+xml"
 PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+
+
+class ShowAnswer(BaseModel):
+    """The show that tickets are for; `when` is its local time in words."""
+
+    event_id: str
+    name: str
+    venue: str
+    when: str
+
+
+class TicketAnswer(BaseModel):
+    """A ticket; `code` is what a scanner reads, none for a void ticket."""
+
+    ticket_id: str
+    section_id: str
+    seat_id: str | None
+    place: str
+    status: str
+    void_at: str | None
+    code: str | None
+
+
+class TicketsAnswer(BaseModel):
+    """The tickets of an order. `window_s` is how long a code is valid before it must be fetched again, 0 for ever."""
+
+    reference: str
+    event: ShowAnswer
+    window_s: int
+    tickets: list[TicketAnswer]
 
 
 async def list_tickets(request: Request) -> Answer:

@@ -41,7 +41,6 @@ from services.orders.pricing.quote import (
     Redeemed,
     quote_body,
     require_payable,
-    use_of,
 )
 from services.orders.problems import PriceChanged, ReservationTaken
 from services.orders.steps.run import InventoryBatcher
@@ -49,7 +48,7 @@ from services.orders.store.store import OrderStore, attempts_json, journal_json,
 from services.orders.worker.worker import Path, Worker
 from shared.concurrency.background import wake
 from shared.concurrency.coalescing import GroupCommits, by_halves
-from shared.contracts.fields import tidy
+from shared.contracts.fields import code_key, tidy
 from shared.contracts.inventory import PaymentStep, Reservation, StepDone
 from shared.errors.problems import (
     HoldExpired,
@@ -294,7 +293,7 @@ class Checkout:
         found = await self.inventory.read(request.reservation_id, _event_id(customers))
         owner, reservation = _owned(customers, found)
         _require_payable(reservation)
-        use = use_of(reservation, request.promo_code)
+        use = CodeUse(reservation.event_id, code_key(request.promo_code)) if request.promo_code is not None else None
         quote = await self.prices.quote(owner, reservation, use, address=address)
         require_payable(quote.total_minor, reservation.currency, self.providers)
         return reservation, quote
@@ -376,7 +375,8 @@ class Checkout:
         request = wanted.request
         owner, held = _owned(wanted.customers, begun.reservation)
         _require_bound(begun, held)
-        use = use_of(held, request.promo_code, step.customer_key or "", step.order_reference)
+        code, customer = request.promo_code, step.customer_key or ""
+        use = CodeUse(held.event_id, code_key(code), customer, step.order_reference) if code is not None else None
         quote = await self.prices.quote(owner, held, use, address=wanted.address)
         provider = self.providers[request.payment.provider]
         require_payable(quote.total_minor, held.currency, self.providers, by=provider)

@@ -8,8 +8,9 @@ The share of checkouts in the background can be changed without a file, too. Eve
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import Table, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from services.orders.pricing.quote import Prices, TicketPrice, refusals, require_chargeable
@@ -36,8 +37,9 @@ async def change_background_share(
     """Changes the share and writes it to the audit log; other processes see it within a second. False if it is the
     same already.
     """
+    after, by, subject = {"background_percent": percent}, Actor(actor, reason), of_event(event_id)
     async with db.begin() as connection:
-        changed = await _write_share(connection, event_id, percent, actor=actor, action="background", reason=reason)
+        changed = await _put(connection, background_share, event_id, after, by, action="background", subject=subject)
     rules.invalidate(event_id)
     return changed
 
@@ -48,55 +50,34 @@ async def _apply_share(connection: AsyncConnection, file: EventFile, *, actor: s
     """
     if file.checkout is None:
         return False
-    percent = file.checkout.background_percent
-    return await _write_share(connection, file.event_id, percent, actor=actor, action="apply", reason=reason)
-
-
-async def _stored_percent(connection: AsyncConnection, event_id: str) -> float | None:
-    """The event's share; None if nobody set one."""
-    query = select(background_share.c.background_percent).where(background_share.c.event_id == event_id)
-    percent: float | None = await connection.scalar(query)
-    return percent
-
-
-async def _write_share(
-    connection: AsyncConnection, event_id: str, percent: float, *, actor: str, action: str, reason: str | None
-) -> bool:
-    await connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("share " + event_id, 0))))
-    before = await _stored_percent(connection, event_id)
-    if before == percent:
-        return False
-    statement = insert(background_share).values(event_id=event_id, background_percent=percent)
-    await connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=[background_share.c.event_id],
-            set_={"background_percent": percent, "changed_at": func.now()},
-        )
-    )
-    await audit_log.write(
-        connection, action, Actor(actor, reason), subject=of_event(event_id),
-        before=None if before is None else {"background_percent": before}, after={"background_percent": percent},
-    )  # fmt: skip
-    return True
+    after, by, subject = file.checkout.model_dump(), Actor(actor, reason), of_event(file.event_id)
+    return await _put(connection, background_share, file.event_id, after, by, action="apply", subject=subject)
 
 
 async def _apply_rules(connection: AsyncConnection, file: EventFile, *, actor: str, reason: str | None) -> bool:
-    """Sets fees and taxes in the caller's transaction. Operators of one event take turns by locking its row, which
-    sales only read. True if that changed anything.
-    """
+    """Sets fees and taxes in the caller's transaction. True if that changed anything."""
     rules = PriceRules(fees=file.fees, taxes=file.taxes).model_dump(mode="json")
     after = {"currency": file.currency, "section_ids": [s.section_id for s in file.sections], "rules": rules}
-    new = insert(event_price).values(event_id=file.event_id, **after).on_conflict_do_nothing()
+    by, subject = Actor(actor, reason), f"prices:{file.event_id}"
+    return await _put(connection, event_price, file.event_id, after, by, action="apply", subject=subject)
+
+
+async def _put(
+    connection: AsyncConnection, table: Table, event_id: str, after: Mapping[str, Any], by: Actor, *, action: str,
+    subject: str,
+) -> bool:  # fmt: skip
+    """Writes an event's row as it is to be, and the audit log; false if it is so already. Operators of one event take
+    turns by locking its row, which sales only read.
+    """
+    new = insert(table).values(event_id=event_id, **after).on_conflict_do_nothing()
     is_new = bool((await connection.execute(new)).rowcount)
-    mine = event_price.c.event_id == file.event_id
-    now = (await connection.execute(select(event_price).where(mine).with_for_update())).mappings().one()
+    mine = table.c.event_id == event_id
+    now = (await connection.execute(select(table).where(mine).with_for_update())).mappings().one()
     before = None if is_new else {name: now[name] for name in after}
     if before == after:
         return False
-    await connection.execute(update(event_price).where(mine).values(**after, changed_at=func.now()))
-    await audit_log.write(
-        connection, "apply", Actor(actor, reason), subject=f"prices:{file.event_id}", before=before, after=after
-    )  # fmt: skip
+    await connection.execute(update(table).where(mine).values(**after, changed_at=func.now()))
+    await audit_log.write(connection, action, by, subject=subject, before=before, after=after)
     return True
 
 
@@ -151,6 +132,7 @@ async def read_event_file(db: AsyncEngine, event_id: str) -> PricePart:
     """Orders' part of the event file as it stands: applying it changes nothing. Raises `UnknownEvent`."""
     async with snapshot(db) as connection:
         rules, _ = await _stored_rules(connection, event_id)
-        percent = await _stored_percent(connection, event_id)
+        share = select(background_share.c.background_percent).where(background_share.c.event_id == event_id)
+        percent = await connection.scalar(share)
     checkout = None if percent is None else CheckoutPart(background_percent=percent)
     return PricePart(fees=rules.fees, taxes=rules.taxes, checkout=checkout)

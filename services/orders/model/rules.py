@@ -276,9 +276,6 @@ def status_after(order: Order, refund: Refund) -> str | None:
     return status if status != order.status else None
 
 
-Decision = Literal["confirm", "refund", "expire"]  # of an operator, about an order in review
-
-
 def allowed_decisions(order: Order) -> frozenset[str]:
     """What an operator may decide about this order now; none unless the order is in review and undecided."""
     if order.status != "review" or order.review_decision:

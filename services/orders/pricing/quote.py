@@ -28,7 +28,6 @@ from services.orders.model.view import adjustment_view, line_view
 from services.orders.problems import AmountNotPayable, PromoCodeNotValid
 from shared.concurrency.coalescing import GroupCommits
 from shared.contracts.event_file import EventFile, SeatedSection
-from shared.contracts.fields import code_key
 from shared.contracts.inventory import Reservation
 from shared.contracts.inventory import ReservedItem as Reserved
 from shared.contracts.prices import Fee, PriceRules, Tax
@@ -211,11 +210,6 @@ class CodeUse(NamedTuple):
     code: str
     customer_key: str = ""
     reference: str = ""
-
-
-def use_of(reservation: Reservation, code: str | None, customer_key: str = "", reference: str = "") -> CodeUse | None:
-    """The use of this code for the reservation; None without a code."""
-    return None if code is None else CodeUse(reservation.event_id, code_key(code), customer_key, reference)
 
 
 class Redeemed(NamedTuple):

@@ -1,14 +1,9 @@
 """What is asked of orders that exist. Their processes do it.
 
-Who bought an unpaid order may ask for another attempt to pay, more time, or its end. Refunds, for an operator or as
+Who bought an unpaid order may ask for another attempt to pay, more time, or its end,
+and correct the address that its mails go to. Refunds, for an operator or as
 inventory oversold, are planned under the lock of the order, so that concurrent requests never exceed the charge nor
-refund a ticket twice. By hand operators retry an order now, cancel it unpaid, or decide about it in review: each action
-is written to the audit log with its actor and reason.
-
-A whole event is refunded at a given rate. Its row holds all progress, so any process continues after a restart. Each
-batch is requested in one transaction with the row's progress: no order is refunded twice and none is left out. Orders
-that wait for payment are cancelled. The refund is done when a pass over all orders finds nothing to refund and nothing
-that may still be paid.
+refund a ticket twice. What operators do is written to the audit log with its actor and reason.
 """
 
 import hashlib
@@ -16,8 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Row, func, select, text, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import func, insert, select, update
 
 from services.orders.checkout.checkout import check_payment
 from services.orders.checkout.requests import NewPayment, fingerprint_of, key_in_flight
@@ -30,40 +24,26 @@ from services.orders.model.order import (
     command_id,
     provider_key,
 )
-from services.orders.model.rules import OVERSELL, Decision, RefundSelection, allowed_decisions, plan, refund_row_of_plan
+from services.orders.model.rules import OVERSELL, RefundSelection, plan, refund_row_of_plan
 from services.orders.model.update import OrderUpdate
 from services.orders.pricing.quote import require_payable
-from services.orders.problems import (
-    DecisionNotAllowed,
-    EventRefundFinished,
-    NoEventRefund,
-    OrderNotPending,
-    RefundRefused,
-)
+from services.orders.problems import AddressChangeRefused, OrderNotPending, RefundRefused
 from services.orders.steps.run import InventoryBatcher, payment_step
-from services.orders.store.store import OrderStore, read_in, save_in, wake_in
-from services.orders.tables import audit_log, event_refund, open_order, webhook_inbox
+from services.orders.store.store import OrderStore
+from services.orders.tables import audit_log, mail
 from services.orders.tables import refund as refund_table
-from shared.audit_log import Actor, of_event
-from shared.concurrency.background import Quiet, wake
-from shared.contracts.admin.orders import EventRefundProgress
+from shared.audit_log import Actor
 from shared.contracts.orders import PaymentRef
 from shared.errors.problems import AlreadyExtended, HoldExpired, IdempotencyKeyReused, LimitExceeded, PaymentInProgress
 from shared.payment_provider import Provider
-from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
-from shared.runtime.clock import from_datetime, rfc3339
-from shared.runtime.logging import get_logger
+from shared.postgres.engine import AsyncConnection
 from shared.web.request import key_hash
 
 ENDED_UNPAID = ("cancelled", "expired")
-log = get_logger("onsale.orders")
-_CLAIM_BATCH = statement(__package__, "claim_batch")
-_FIND_NEXT_ORDERS = statement(__package__, "find_next_orders")
-_PROGRESS = statement(__package__, "event_refund_progress")
-_PENDING = text("SELECT 1 FROM orders.\"order\" WHERE event_id = :event_id AND status = 'pending' LIMIT 1")
-EVENT_REFUND_S = 0.5
-BATCH_MAX = 100
 ATTEMPTS_MAX = 20  # of one order
+CHANGES_MAX = 3
+CHANGEABLE_STATUSES = ("pending", "review", *sorted(SOLD_STATUSES))
+BUYER = Actor(name="fan", role="fan", reason="The buyer corrected the e-mail address.")
 
 
 async def retry_payment(
@@ -132,6 +112,37 @@ async def extend_payment(store: OrderStore, inventory: InventoryBatcher, order: 
         return OrderUpdate(order).set_order(expires_at_ms=until_ms, extended=True)
 
     await store.change(order.reference, decide)
+
+
+async def change_address(store: OrderStore, order: Order, address: str, *, sends_mail: bool) -> None:
+    """From now on mail about this order goes to `address`, also what waits to be sent; of a sold order the confirmation
+    goes there once more. Limits per customer go on counting the mailbox that bought. Raises `AddressChangeRefused`.
+    """
+
+    async def decide(connection: AsyncConnection, order: Order) -> OrderUpdate | None:
+        if address == order.customer_email:
+            return None  # the same request came twice
+        if order.status not in CHANGEABLE_STATUSES or order.address_changes >= CHANGES_MAX:
+            raise AddressChangeRefused
+        changes = order.address_changes + 1
+        waiting = (mail.c.reference == order.reference) & mail.c.sent_at.is_(None) & mail.c.abandoned_at.is_(None)
+        moved = update(mail).where(waiting).values(address=address, due_at=func.clock_timestamp())
+        kinds = set(await connection.scalars(moved.returning(mail.c.kind)))
+        if sends_mail and order.status in SOLD_STATUSES and "confirmed" not in kinds:
+            await connection.execute(
+                insert(mail).values(
+                    mail_key=f"moved:{order.reference}:{changes}", kind="confirmed", address=address,
+                    event_id=order.event_id, reference=order.reference, budget="own",
+                )
+            )  # fmt: skip
+        await audit_log.write(
+            connection, "change-email", BUYER, subject=f"order:{order.reference}", before={"status": order.status},
+            after={"changes": changes},
+        )  # fmt: skip
+        return OrderUpdate(order).set_order(customer_email=address)
+
+    if address != order.customer_email:
+        await store.change(order.reference, decide)
 
 
 async def request_cancel(store: OrderStore, order: Order, *, reason: str = "fan") -> None:
@@ -242,148 +253,14 @@ async def _requested_before(connection: AsyncConnection, order: Order, request: 
     return fingerprint is not None
 
 
-async def retry_by_hand(store: OrderStore, target: Order, actor: Actor) -> None:
-    """Makes the order due now, syncs with its provider, applies its webhooks again and resets its error count."""
-
-    async def decide(connection: AsyncConnection, order: Order) -> OrderUpdate:
-        unapplied = (webhook_inbox.c.reference == order.reference) & webhook_inbox.c.applied_at.is_(None)
-        await connection.execute(update(webhook_inbox).where(unapplied).values(due_at=func.clock_timestamp()))
-        mine = open_order.c.reference == order.reference
-        await connection.execute(update(open_order).where(mine).values(errors=0))
-        await _record(connection, "retry", actor, order)
-        return OrderUpdate(order, bumps_version=False)
-
-    await store.change(target.reference, decide, sync=True)
-
-
 async def cancel_by_hand(store: OrderStore, target: Order, actor: Actor) -> None:
     """Cancels an unpaid order, as its buyer could. Raises `OrderNotPending`."""
     await request_cancel(store, target, reason="operator")
     async with store.begin() as connection:
-        await _record(connection, "cancel", actor, target)
+        await record(connection, "cancel", actor, target)
 
 
-async def resolve_review(
-    store: OrderStore, order: Order, actor: Actor, *, decision: Decision, return_to_sale: bool
-) -> None:
-    """Records the decision about an order in review, which the order's process executes. Of two at once one is made.
-    Raises `DecisionNotAllowed`.
-
-    A sale is kept, or what is left of its money is refunded and its tickets are void. An order that was never sold is
-    confirmed on money that matches exactly, or fully refunded, or expired if there is no money.
-    """
-    if decision == "refund" and order.was_sold:
-        _require_allowed(order, decision)
-        request = RefundRequest(
-            selection=RefundSelection(), actor=actor, return_to_sale=return_to_sale, in_review=True
-        )  # fmt: skip
-        await request_refund(store, order.reference, request)
-        return
-
-    async def decide(connection: AsyncConnection, order: Order) -> OrderUpdate:
-        _require_allowed(order, decision)
-        await _record(connection, "resolve", actor, order, decision=decision, why_in_review=order.end_reason)
-        return OrderUpdate(order, bumps_version=False).set_order(review_decision=decision)
-
-    await store.change(order.reference, decide)
-
-
-def _require_allowed(order: Order, decision: Decision) -> None:
-    if decision not in (allowed := allowed_decisions(order)):
-        choices = f"Allowed decisions: {', '.join(sorted(allowed))}." if allowed else "The order is not in review."
-        raise DecisionNotAllowed(choices)
-
-
-async def _record(connection: AsyncConnection, action: str, actor: Actor, target: Order, **after: Any) -> None:
+async def record(connection: AsyncConnection, action: str, actor: Actor, target: Order, **after: Any) -> None:
+    """Writes to the audit log what was done to an order, as it was before."""
     subject, before = f"order:{target.reference}", {"status": target.status}
     await audit_log.write(connection, action, actor, subject=subject, before=before, after=after)
-
-
-async def request_next_batch(store: OrderStore) -> int | Quiet:
-    """Requests the next batch and returns how many orders it had; several processes may run it in a loop, which is
-    quiet while no event is refunded.
-    """
-    async with store.begin() as connection:
-        job = (await connection.execute(_CLAIM_BATCH, {"batch_max": BATCH_MAX})).first()
-        if job is None:
-            return Quiet()
-        if not job.n:
-            return 0
-        bound = {"event_id": job.event_id, "after": job.after_reference, "count_max": job.n}
-        page = list((await connection.execute(_FIND_NEXT_ORDERS, bound)).scalars())
-        woken = await wake_in(connection, page, owner=store.owner)  # locks all of them, in key order
-        orders = await read_in(connection, page)
-        outcomes = [await _refund_or_cancel(connection, job, orders[reference]) for reference in sorted(page)]
-        sets: dict[str, Any] = {
-            "refunds": event_refund.c.refunds + outcomes.count("refund"),
-            "cancelled": event_refund.c.cancelled + outcomes.count("cancel"),
-            "after_reference": page[-1] if page else None,
-        }
-        whole_pass = not page and job.after_reference is None
-        if whole_pass and await connection.scalar(_PENDING, {"event_id": job.event_id}) is None:
-            sets |= {"status": "done", "ended_at": func.clock_timestamp()}
-        await connection.execute(update(event_refund).where(event_refund.c.id == job.id).values(sets))
-    await store.tell(woken)
-    return len(page)
-
-
-async def _refund_or_cancel(connection: AsyncConnection, job: Row[Any], each: Order) -> str | None:
-    """What was requested, `refund` or `cancel`; None if the order had nothing left to refund."""
-    actor = Actor(name=job.requested_by, role=job.role, reason=job.reason)
-    request = RefundRequest(selection=RefundSelection(), actor=actor, return_to_sale=job.return_to_sale)
-    is_pending = each.status == "pending"
-    try:
-        update = cancellation(each, "operator") if is_pending else await refund_in(connection, each, request)
-    except (RefundRefused, OrderNotPending) as refused:
-        log.info("event_refund.order_skipped", reference=each.reference, reason=str(refused))
-        return None
-    await save_in(connection, update)
-    return "cancel" if is_pending else "refund"
-
-
-async def start_event_refund(
-    db: AsyncEngine, event_id: str, actor: Actor, *, rate_per_s: float, return_to_sale: bool
-) -> EventRefundProgress:
-    """Starts a refund of this event, unless one is running or paused."""
-    row = {"event_id": event_id, "status": "running", "rate_per_s": rate_per_s, "return_to_sale": return_to_sale}
-    row |= {"reason": actor.reason, "requested_by": actor.name, "role": actor.role}
-    async with db.begin() as connection:
-        if (await connection.execute(insert(event_refund).values(row).on_conflict_do_nothing())).rowcount:
-            await audit_log.write(
-                connection, "refund-event", actor, subject=of_event(event_id), before={"status": "none"},
-                after={"rate_per_s": rate_per_s, "to_sale": return_to_sale},
-            )  # fmt: skip
-    wake("orders")
-    return await event_refund_progress(db, event_id)
-
-
-async def change_event_refund(
-    db: AsyncEngine, event_id: str, actor: Actor, *, status: str, rate_per_s: float | None = None
-) -> EventRefundProgress:
-    """Sets `running` or `paused`, and optionally another rate. Raises `NoEventRefund`, `EventRefundFinished`."""
-    latest = select(event_refund.c.id, event_refund.c.status).where(event_refund.c.event_id == event_id)
-    latest = latest.order_by(event_refund.c.id.desc()).limit(1).with_for_update()
-    async with db.begin() as connection:
-        job = (await connection.execute(latest)).first()
-        if job is None:
-            raise NoEventRefund
-        if job.status == "done":
-            raise EventRefundFinished
-        sets: dict[str, Any] = {"status": status} | ({"rate_per_s": rate_per_s} if rate_per_s else {})
-        await connection.execute(update(event_refund).where(event_refund.c.id == job.id).values(sets))
-        await audit_log.write(
-            connection, "steer-refund-event", actor, subject=of_event(event_id), before={"status": job.status},
-            after=sets,
-        )  # fmt: skip
-    wake("orders")
-    return await event_refund_progress(db, event_id)
-
-
-async def event_refund_progress(db: AsyncEngine, event_id: str) -> EventRefundProgress:
-    """The latest refund of the event, with its orders and refunds by status. Raises `NoEventRefund`."""
-    async with db.connect() as connection:
-        row = (await connection.execute(_PROGRESS, {"event_id": event_id})).mappings().first()
-    if row is None:
-        raise NoEventRefund
-    times = {name: row[name] and rfc3339(from_datetime(row[name])) for name in ("started_at", "ended_at")}
-    return EventRefundProgress.model_validate({**row, **times})

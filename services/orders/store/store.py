@@ -23,13 +23,14 @@ from typing import Any, Literal
 import orjson
 from cachetools import TTLCache
 from redis.exceptions import RedisError
-from sqlalchemy import select, text
+from sqlalchemy import ColumnElement, and_, literal_column, or_, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from services.orders.model.order import (
     Adjustment,
     Attempt,
     Charge,
+    Customer,
     JournalEntry,
     LineTicket,
     OpenOrder,
@@ -37,12 +38,13 @@ from services.orders.model.order import (
     OrderLine,
     Refund,
     TicketReturn,
+    owner_id,
     provider_key,
 )
 from services.orders.model.update import OrderUpdate, Row
 from services.orders.model.view import order_frame
 from services.orders.problems import UnknownOrder
-from services.orders.tables import order
+from services.orders.tables import HOLDER_SQL, SIGNED_IN_SQL, order
 from shared.concurrency.background import wake
 from shared.concurrency.coalescing import GroupCommits, by_halves, chunks
 from shared.contracts.frames import order_channel
@@ -161,6 +163,15 @@ class OrderStore(GroupCommits):
             await self.tell(woken, taken=take)
         return woken is not None
 
+    async def references_of(
+        self, customers: Sequence[Customer], opened: Sequence[str] = (), *, page: int, page_size: int
+    ) -> list[str]:
+        """References of these customers' orders and of the `opened` ones, newest first."""
+        newest = select(order.c.reference).where(or_(order.c.reference.in_(opened), *map(_ordered_by, customers)))
+        newest = newest.order_by(order.c.created_at.desc(), order.c.reference)
+        async with self.db.connect() as connection:
+            return list(await connection.scalars(newest.limit(page_size).offset((page - 1) * page_size)))
+
     def begin(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """A transaction, for what changes no order."""
         return self._transactions.begin()
@@ -218,6 +229,12 @@ class OrderStore(GroupCommits):
         """
         slowest_ms = self.clocks.slowest_ms()
         return replace(order, now_ms=slowest_ms) if order.status == "pending" and slowest_ms < order.now_ms else order
+
+
+def _ordered_by(customer: Customer) -> ColumnElement[bool]:
+    if customer.event_id is not None:
+        return order.c.owner_id == owner_id(customer.event_id, customer.holder)
+    return and_(literal_column(SIGNED_IN_SQL), literal_column(HOLDER_SQL) == customer.holder)
 
 
 async def read_many(db: AsyncEngine, references: Sequence[str]) -> dict[str, Order]:

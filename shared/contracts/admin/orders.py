@@ -1,4 +1,4 @@
-"""The admin API of orders: orders and their refunds, commands, the audit log and webhook endpoints.
+"""The admin API of orders: orders and their refunds, event files, the audit log and webhook endpoints.
 
 Amounts are integers of the currency's minor units. Times are RFC 3339 texts, as they were stored. A response names
 all its fields: one that is not named here is a mistake and is refused where the response is made.
@@ -21,11 +21,9 @@ from pydantic import (
 from shared.contracts.admin.page import Page
 from shared.contracts.fields import Body, EventId, PlainText, SeatId, SectionId
 from shared.contracts.orders import OrderView
-from shared.contracts.room_options import RATE_MIN_PER_S
 
 AMOUNT_MAX = 10**12
 TICKETS_MAX = 100
-RATE_MAX_PER_S = 200.0
 PORT_MAX = 65_535
 
 
@@ -34,8 +32,6 @@ def _text_of(at: Any) -> Any:
 
 
 Time = Annotated[str, BeforeValidator(_text_of), Field(json_schema_extra={"format": "date-time"})]
-Decision = Literal["confirm", "refund", "expire"]
-CommandStatus = Literal["pending", "processing", "completed", "failed"]
 DeliveryStatus = Literal["pending", "delivered", "failed"]
 WebhookKind = Literal["order.created", "order.confirmed", "order.cancelled", "order.expired", "order.refunded"]
 WEBHOOK_KINDS: tuple[WebhookKind, ...] = (
@@ -81,29 +77,6 @@ class AdminOrder(OrderView):
     may_be_resolved_by: list[str]
 
 
-class OrderPage(Page):
-    """Orders found by a search, newest first."""
-
-    orders: list[AdminOrder]
-
-
-class TimelineEntry(BaseModel):
-    """One row about an order: its `kind` says of which table, which decides the other fields."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    at: str
-    kind: str
-
-
-class Timeline(Answered):
-    """An order and its rows, oldest first; not `complete` if there were too many to list."""
-
-    order: AdminOrder
-    timeline: list[TimelineEntry]
-    complete: bool
-
-
 class GeneralAdmissionTickets(Body):
     """Some tickets of a GA section."""
 
@@ -141,74 +114,6 @@ class RefundBody(Reason):
         if self.amount_minor is not None and (self.tickets is not None or self.return_to_sale):
             raise ValueError("a refund of an amount returns no tickets: leave out tickets and return_to_sale")
         return self
-
-
-class ResolveRequest(Reason):
-    """A person's decision about an order in review."""
-
-    decision: Decision
-    return_to_sale: bool = False
-
-
-class EventRefundRequest(Reason):
-    """Refund every order of an event at this rate."""
-
-    rate_per_s: float = Field(10.0, ge=RATE_MIN_PER_S, le=RATE_MAX_PER_S)
-    return_to_sale: bool = False
-
-
-class EventRefundResume(Reason):
-    """Resume, at another rate if one is given."""
-
-    rate_per_s: float | None = Field(None, ge=RATE_MIN_PER_S, le=RATE_MAX_PER_S)
-
-
-class RefundSum(Answered):
-    """Refunds of one status."""
-
-    count: int
-    amount_minor: int
-
-
-class EventRefundProgress(Answered):
-    """The latest refund of an event: how many refunds it requested (`asked`) and how many unpaid orders it cancelled.
-    `refunds` and `orders` count by status all that the event has.
-    """
-
-    event_id: str
-    status: str
-    rate_per_s: float
-    return_to_sale: bool
-    reason: str
-    asked_by: str
-    asked: int
-    cancelled: int
-    started_at: str
-    ended_at: str | None
-    refunds: dict[str, RefundSum]
-    orders: dict[str, int]
-
-
-class Command(Answered):
-    """One command of an order: what caused it, how often it was tried, and its latest error."""
-
-    command_id: str
-    reference: str
-    command_type: str
-    caused_by: str
-    payload: dict[str, Any]
-    status: str
-    attempts: int
-    created_at: Time
-    processed_at: Time | None
-    error_message: str | None
-    event_id: str | None
-
-
-class CommandPage(Page):
-    """Commands, newest first."""
-
-    commands: list[Command]
 
 
 class BackgroundShareRequest(Reason):

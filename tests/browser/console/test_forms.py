@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from shared.contracts.admin.orders import Timeline
+from features.support.schemas import Timeline
 from shared.errors.problems import InvalidRequest, VersionMismatch
 from tests.browser.console.conftest import OpenAlone
 from tests.browser.console.desk import LATE_MS

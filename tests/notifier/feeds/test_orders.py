@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from services.notifier.feeds import order_feed
-from services.orders.checkout.addresses import change_address
+from services.orders.requests.requests import change_address
 from services.orders.state import State
 from services.orders.store import store
 from shared.contracts.frames import order_channel

@@ -16,7 +16,7 @@ from shared.contracts.prices import Fee, PriceRules, Tax
 from shared.words.words import words
 from tests.orders.mailbox import mail_dispatcher
 from tests.orders.priced_event import FEES, TAXES, open_sale
-from tests.orders.pricing.test_prices import CODE, DISCOUNTS, LINES, RULES, price
+from tests.orders.pricing.test_prices import DISCOUNTS, LINES, RULES, price
 from tests.orders.shop import OPERATOR
 from tests.support.spreadsheets import csv_rows
 
@@ -30,7 +30,7 @@ RECEIPT_OF_TRIAL = (
         ],
         taxes=[Tax(name="VAT", percent=Decimal(19)), Tax(name="City tax", percent=Decimal("1.5"), included=False)],
     ),
-    CODE(written="TENOFF", percent=Decimal(10)),
+    PromoCode("TENOFF", percent=Decimal(10)),
 )  # fmt: skip
 
 

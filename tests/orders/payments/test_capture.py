@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 from services.orders.model.update import OrderUpdate
 from shared.payment_provider import ProviderCharge
 from tests.orders.processing.test_states import ATTEMPT, ORDER
-from tests.orders.refunds.test_oversold import request_refund
+from tests.orders.refunds.test_refunds import refund_oversold
 from tests.orders.reported_amounts import events_of
 from tests.support.wait import wait_until
 
@@ -31,7 +31,7 @@ async def test_a_sale_is_confirmed_on_an_authorisation_and_captured_afterwards(p
     assert (await shop.status(reference), charge["captured_minor"]) == ("confirmed", 0)
     assert (await shop.row(reference)).is_paid is False
     assert (await shop.money_entries(), await shop.violated_invariants()) == ([], {})
-    assert await request_refund(shop, reference, reservation) == "later", "there is no money yet to refund"
+    assert await refund_oversold(shop, reference, reservation) == "later", "there is no money yet to refund"
     resume.set()
     await shop.wait_until_settled(reference, "confirmed")
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from features.promo.contracts import PromoCodeRequest
 from features.promo.orders.codes import PromoCode
+from features.promo.schemas import PromoCodeRequest
 from services.orders.model.rules import ticket_value_minor
 from services.orders.pricing import quote
 from services.orders.pricing.quote import Quote
@@ -38,7 +38,7 @@ FEES = st.one_of(
 )
 TAXES = st.builds(Tax, name=st.just("tax"), percent=PERCENTAGES, included=st.booleans())
 RULES = st.builds(PriceRules, fees=st.lists(FEES, max_size=5), taxes=st.lists(TAXES, max_size=5))
-CODE = partial(PromoCode, event_id="e", code="CODE")
+CODE = partial(PromoCode, name="CODE")
 OFF_SECTIONS = {"section_ids": st.frozensets(SECTIONS)}
 DISCOUNTS = st.one_of(
     st.none(),

@@ -1,12 +1,30 @@
-"""Refunds of an amount, of tickets, or in full: never more than was charged, each ticket once, every cent entered."""
+"""Refunds of an amount, of tickets, or in full: never more than was charged, each ticket once, every cent entered; also
+of an order that inventory oversold: made once, and the fan reads the reason. Charged
+once or twice, refunded in any way and order, rejected or failing: what an order keeps matches its status and is never
+negative, and the provider's records agree.
+"""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.orders.model.order import OrderLine
+from services.orders.model.rules import RefundSelection, plan
+from services.orders.problems import RefundRefused
 from shared.contracts.inventory import ReservedItem, ReturnTickets
 from shared.payment_provider import ProviderRejected
+from shared.web.app import internal
+from tests.contracts.internal_calls import call_internal, client_of
+from tests.orders.processing.test_states import CHARGE, ORDER
+from tests.orders.reported_amounts import events_of
 from tests.orders.shop import Shop
+from tests.properties.examples import bounded
 from tests.support.running.suite import problem
+from tests.support.wait import wait_until
 
 LINES = [
     ReservedItem(section_id="A", seat_id="A-1-1", unit_price_minor=2000),
@@ -135,3 +153,173 @@ async def test_an_invalid_refund_request_changes_nothing(shop: Shop) -> None:
         assert (await shop.admin_post(f"{reference}/refund", key="k", **body)).status_code == 422, body
     assert problem(await shop.admin_post("ZZZZZZZZZZZZ/refund")) == (404, "unknown-order")
     assert (await shop.row(reference)).charges[0].refunds == 0
+
+
+async def refund_oversold(shop: Shop, reference: str, reservation_id: str) -> str:
+    """As inventory does; returns the answer."""
+    refs = [{"order_reference": reference, "reservation_id": reservation_id}]
+    async with client_of(internal(shop.app)) as client:
+        status, body = await call_internal(client, "/orders/refund", refunds=refs, reason="oversell")
+    assert status == 200, body
+    return str(body["refunds"][0])
+
+
+async def test_an_oversold_order_is_refunded_once_despite_repeated_requests_and_shows_the_reason(shop: Shop) -> None:
+    reservation_id = await shop.inventory.hold()
+    reference = await shop.order_of(reservation_id)
+    await shop.wait_until_settled(reference, "confirmed")
+    assert (await shop.view(reference))["oversold"] is False
+    answers = await asyncio.gather(*(refund_oversold(shop, reference, reservation_id) for _ in range(6)))
+    assert set(answers) == {"asked"}
+    await shop.wait_until_settled(reference, "refunded")
+    assert await refund_oversold(shop, reference, reservation_id) == "asked"
+    assert [c["refunded_minor"] for c in await shop.charges(reference)] == [6800]
+    assert [entry[0] for entry in await shop.money_entries()] == ["charge", "refund"]
+    assert await shop.scalar("SELECT count(*) FROM orders.checkout_command WHERE command_type = 'refund'") == 1
+    assert await shop.query("SELECT requested_by, reason FROM orders.refund") == [("oversell", "oversell")]
+    assert await shop.violated_invariants() == {}
+    assert (await shop.view(reference))["oversold"] is True
+    events = await events_of(shop, reference)
+    assert [event["after"]["reason"] for event in events if event["type"] == "order.refunded"] == ["oversell"]
+
+
+async def test_the_refund_of_a_pending_order_is_answered_later(shop: Shop) -> None:
+    reservation_id = await shop.inventory.hold()
+    reference = await shop.order_of(reservation_id, method="redirect", return_url="http://shop/o/back")
+    assert await refund_oversold(shop, reference, reservation_id) == "later"
+    assert await refund_oversold(shop, reference, "0" * 32) == "none", "another reservation's order"
+    assert await refund_oversold(shop, "0" * 26, reservation_id) == "none"
+    assert await shop.scalar("SELECT count(*) FROM orders.refund") == 0
+
+
+FEW = (
+    OrderLine(section_id="A", seat_id="A-1-1", quantity=1, unit_price_minor=40, paid_minor=40),
+    OrderLine(section_id="GA", seat_id=None, quantity=2, unit_price_minor=30, paid_minor=60, line_no=2, returned=1),
+)
+SOLD = replace(ORDER, status="confirmed", charge_ref="c1", charges=(replace(CHARGE, refunded_minor=30),), lines=FEW)
+
+
+@pytest.mark.parametrize(
+    ("selection", "amount_minor"),
+    [
+        ({"amount_minor": 70}, 70),
+        ({"amount_minor": 71}, None),
+        ({"amount_minor": 0}, None),
+        ({"amount_minor": -1}, None),
+        ({"seats": ("A-1-1",)}, 40),
+        ({"seats": ("A-1-1", "A-1-1")}, 80),
+        ({"seats": ("A-1-2",)}, None),
+        ({"ga": (("GA", 1),)}, 30),
+        ({"ga": (("GA", 2),)}, None),
+        ({}, 70),
+    ],
+)
+def test_a_refund_is_never_more_than_what_is_left(selection: dict[str, Any], amount_minor: int | None) -> None:
+    if amount_minor is None:
+        with pytest.raises(RefundRefused):
+            plan(SOLD, RefundSelection(**selection))
+    else:
+        assert plan(SOLD, RefundSelection(**selection))[0] == min(70, amount_minor)
+
+
+def test_what_was_refunded_whole_is_refunded_no_more() -> None:
+    refunded = replace(SOLD, charges=(replace(CHARGE, refunded_minor=100),), lines=())
+    with pytest.raises(RefundRefused):
+        plan(refunded, RefundSelection())
+
+
+TOTAL_MINOR = 6800
+REQUESTS = st.one_of(
+    st.fixed_dictionaries({"amount_minor": st.integers(1, 5000)}),
+    st.sampled_from(["A-1-1", "A-1-2"]).map(lambda seat: {"tickets": {"seats": [seat]}}),
+    st.integers(1, 3).map(lambda n: {"tickets": {"ga": [{"section_id": "GA1", "quantity": n}]}}),
+    st.just({"return_to_sale": True}),
+)
+ROUNDS = st.lists(st.lists(REQUESTS, min_size=1, max_size=4), max_size=3)  # the requests of a round are concurrent
+
+
+@pytest.fixture
+def rejections_left(shop: Shop) -> Any:
+    """How many refunds the provider still rejects."""
+    provider: Any = shop.state.providers["sandbox"]
+    original, left = provider.refund, [0]
+
+    async def refund(*args: Any, **named: Any) -> str:
+        if left[0]:
+            left[0] -= 1
+            raise ProviderRejected("never")
+        return str(await original(*args, **named))
+
+    provider.refund = refund
+    yield left
+    provider.refund = original
+
+
+@bounded(examples=5, steps=1)
+@given(
+    method=st.sampled_from(["ok", "double_success", "refund_fails_once"]),
+    rounds=ROUNDS,
+    rejections=st.integers(0, 2),
+    decisions=st.lists(st.sampled_from(["confirm", "refund"]), min_size=4, max_size=4),
+)
+async def test_the_money_an_order_keeps_matches_its_status(
+    shop: Shop, rejections_left: list[int], method: str, rounds: list[list[dict[str, Any]]], rejections: int,
+    decisions: list[str],
+) -> None:  # fmt: skip
+    reservation_id = await shop.inventory.hold(lines=LINES)
+    reference = await shop.order_of(reservation_id, method=method)
+    try:
+        await shop.wait_for_status(reference, "confirmed", "review")
+        rejections_left[0] = rejections
+        for number, requests in enumerate(rounds):
+            posts = [
+                shop.admin_post(f"{reference}/refund", key=f"{number}.{n}", **each) for n, each in enumerate(requests)
+            ]
+            assert {answer.status_code for answer in await asyncio.gather(*posts)} <= {202, 409}
+            await wait_until_finished(shop, reference)
+            if (await shop.row(reference)).status == "review":
+                await decide(shop, reference, decisions[number])
+        rejections_left[0] = 0
+        await wait_until_finished(shop, reference)
+        if (await shop.row(reference)).status == "review":
+            await decide(shop, reference, decisions[-1])
+        await check_amounts(shop, reference, reservation_id)
+    finally:
+        await shop.inventory.return_all(reservation_id)  # the next example sells the same seats
+        await shop.inventory.unblock("A-1-1", "A-1-2")
+
+
+async def decide(shop: Shop, reference: str, decision: str) -> None:
+    """Confirms if the decision is not allowed, as when nothing is left to refund."""
+    if (await shop.admin_post(f"{reference}/resolve", decision=decision)).status_code == 409:
+        assert (await shop.admin_post(f"{reference}/resolve", decision="confirm")).status_code == 202
+
+
+async def wait_until_finished(shop: Shop, reference: str) -> None:
+    """Every charge is entered, nothing is due, and no charge without a sale is left, unless an operator must decide."""
+
+    async def finished() -> bool:
+        order = await shop.row(reference)
+        all_entered = len(order.charges) == sum(c["captured_minor"] > 0 for c in await shop.charges(reference))
+        pending = order.refunds or order.returns or order.review_decision or not all_entered
+        return not pending and (order.status == "review" or not order.unmatched_charges)
+
+    await wait_until(finished, timeout_s=10, interval_s=0.02)
+
+
+async def check_amounts(shop: Shop, reference: str, reservation_id: str) -> None:
+    await wait_until_finished(shop, reference)
+    order = await shop.row(reference)
+    entries = [entry for entry in await shop.money_entries() if entry[1] == reference]
+    charged = sum(minor for kind, _, minor in entries if kind == "charge")
+    refunded = sum(minor for kind, _, minor in entries if kind == "refund")
+    kept = charged - refunded
+    limits = {"confirmed": (TOTAL_MINOR,) * 2, "partially_refunded": (1, TOTAL_MINOR - 1), "refunded": (0, 0)}
+    assert order.status in limits
+    low, high = limits[order.status]
+    assert low <= kept <= high
+    assert kept == await shop.net_minor(reference)
+    assert len(await shop.inventory.tickets(reservation_id)) == sum(
+        line.quantity - line.returned for line in order.lines
+    )
+    assert await shop.violated_invariants() == {}

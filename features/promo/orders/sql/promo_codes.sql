@@ -21,8 +21,8 @@ WITH requested AS (
     WHERE o.status NOT IN ('cancelled', 'expired') AND NOT (o.status = 'refunded' AND o.confirmed_at IS NULL)
     GROUP BY u.event_id, u.code, u.customer_key
 )
-SELECT p.event_id, p.code, p.written, a.customer_key, p.percent, p.amount_minor, p.uses_max, p.customer_uses_max, p.section_ids,
-    p.tickets_min, coalesce(c.uses, 0) AS uses, coalesce(m.uses, 0) AS customer_uses,
+SELECT a.event_id, a.code, a.customer_key, coalesce(p.written, p.code) AS name, p.percent, p.amount_minor, p.uses_max,
+    p.customer_uses_max, p.section_ids, p.tickets_min, coalesce(c.uses, 0) AS uses, coalesce(m.uses, 0) AS customer_uses,
     p.stopped_at IS NULL AND coalesce(p.valid_from <= clock_timestamp(), true)
         AND coalesce(clock_timestamp() < p.valid_until, true) AS is_active
 FROM requested a

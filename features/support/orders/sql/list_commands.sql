@@ -1,6 +1,8 @@
 -- Commands, the newest order first and of each its newest command, beyond the one at :place of :before. Orders are read in
 -- the order of their index until the page is full; those without a command of the status are passed over by their journal.
-SELECT c.* FROM orders."order" o
+SELECT c.command_id, c.reference, c.event_id, c.command_type, c.caused_by, c.payload, c.status, c.attempts, c.created_at,
+    c.processed_at, c.error_message
+FROM orders."order" o
 CROSS JOIN LATERAL (
     SELECT c.command_id::text, c.reference, c.event_id, c.command_type, c.caused_by, c.payload, c.status, c.attempts,
         c.created_at, c.processed_at, c.error_message, c.place

@@ -1,0 +1,1 @@
+"""Order support: find orders and what happened to them, decide about those in review, refund a whole event."""
