@@ -71,6 +71,19 @@ class ProblemPage(Protocol):
         """The headers besides the content type."""
 
 
+class Ordering(NamedTuple):
+    """An order in which lines may be called besides that of the joins, by its name in event files.
+
+    Two objects as `module:name`: `rooms` is a `RoomOrdering` of `services.queue.rooms.model`, `ranking` a function that
+    makes the `Ranking` of a line's frame, for gateways. Both count as long as the feature is installed: a line keeps
+    its order when the feature is switched off.
+    """
+
+    name: str
+    rooms: str
+    ranking: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
     """One feature. `parts` has by service what it adds there, as `module:name` of a `shared.web.parts.Part`; `services`
@@ -91,6 +104,7 @@ class Feature:
     providers: Sequence[PaymentProvider] = ()
     file_parts: Mapping[FilePlace, str] = field(default_factory=dict)
     problem_page: str | None = None
+    orderings: Sequence[Ordering] = ()
 
 
 @cache
@@ -117,6 +131,11 @@ def problem_page(off: Collection[str] = ()) -> ProblemPage | None:
     pages = (each.problem_page for each in installed() if each.problem_page and each.name not in off)
     page: ProblemPage | None = next(map(load, pages), None)
     return page
+
+
+def orderings(off: Collection[str] = ()) -> dict[str, Ordering]:
+    """The orderings of lines that installed features bring which are not switched off, by name."""
+    return {each.name: each for feature in installed() if feature.name not in off for each in feature.orderings}
 
 
 def services() -> tuple[Service, ...]:

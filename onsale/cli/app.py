@@ -41,7 +41,6 @@ OWN = tuple(CliCommand(*row) for row in (
     ("room", "onsale.cli.room:app", OPERATE, "Show and control the waiting room of an event."),
     ("codes", "onsale.cli.access_codes:app", OPERATE,
      "Create, list and revoke the access codes of a lane: for a presale, for guests."),
-    ("lottery", "onsale.cli.lottery:app", OPERATE, "Draw the lottery of a pre-queue, or verify a published one."),
     ("reconcile", "onsale.cli.reconcile:app", OPERATE,
      "Compare the stock in Redis with PostgreSQL, list differences and oversold tickets."),
     ("order", "onsale.cli.orders:app", OPERATE, "Find orders, refund them, resolve what waits for a decision."),

@@ -249,7 +249,7 @@ CALLS = (
     ),
     Guard(
         "Of two rebuilds the newer one stands",
-        f"{LUA}/rebuild.lua", "if number('generation') >= tonumber(ARGV[2]) or number('epoch') > tonumber(ARGV[1]) then return 'older' end", "",
+        f"{LUA}/rebuild.lua", "if number('generation') >= tonumber(ARGV[2]) or math.floor(number('epoch')) > tonumber(ARGV[1]) then return 'older' end", "",
         "test_an_older_rebuild_never_replaces_a_later_one",
     ),
     Guard(
@@ -521,33 +521,33 @@ ACCESS = (
     ),
     Guard(
         "The order of a line is fixed once somebody has joined",
-        f"{QUEUE}/rooms/ranking.py", "    if (await connection.execute(joined.limit(1))).first():", "    if False:",
+        f"{QUEUE}/rooms/store.py", "    if (await connection.execute(joined.limit(1))).first():", "    if False:",
         "test_rules_cannot_change_once_a_fan_has_joined",
     ),
     Guard(
         "A lottery's seed is committed to before anybody enters",
-        f"{QUEUE}/rooms/ranking.py", "if opens_at is not None and committed_at is not None and opens_at < committed_at:", "if False:",
+        "features/lottery/queue/ordering.py", "if opens_at is not None and committed_at is not None and opens_at < committed_at:", "if False:",
         "test_a_lottery_whose_queue_has_opened_already_is_refused",
     ),
     Guard(
         "The seed of a lottery is published after the draw",
-        f"{QUEUE}/lottery/service.py", "row.seed.hex() if row.public_value is not None else None", "row.seed.hex()",
+        "features/lottery/queue/draw.py", "row.seed.hex() if row.public_value is not None else None", "row.seed.hex()",
         "test_the_seed_is_published_nowhere_before_the_draw",
     ),
     Guard(
         "Who was numbered before entry to a lottery closed is an entrant or comes after them",
-        f"{QUEUE}/lottery/service.py", "closed_at=at, entrants=entrants)\n            await _require_rebuild(connection, room)\n",
+        "features/lottery/queue/draw.py", "closed_at=at, entrants=entrants)\n            await _require_rebuild(connection, room)\n",
         "closed_at=at, entrants=entrants)\n",
         "test_a_batch_numbered_before_the_close_comes_after_all_entrants",
     ),
     Guard(
         "A fan whose place is being stored when entry closes takes part",
-        f"{QUEUE}/lottery/service.py", '        await connection.execute(EXCLUSIVE_LOCK, {"event_id": event_id})\n', "",
+        "features/lottery/queue/draw.py", '        await connection.execute(EXCLUSIVE_LOCK, {"event_id": event_id})\n', "",
         "test_closing_waits_for_a_batch_that_is_being_inserted_and_counts_it",
     ),
     Guard(
         "A fan whom the database numbers when entry closes takes part",
-        f"{QUEUE}/lottery/service.py", "select(lane_table.c.lane).with_for_update()",
+        "features/lottery/queue/draw.py", "select(lane_table.c.lane).with_for_update()",
         "select(lane_table.c.lane).with_for_update(skip_locked=True)",
         "test_closing_waits_for_places_that_are_numbered_by_the_database",
     ),
@@ -559,7 +559,7 @@ ACCESS = (
     ),
     Guard(
         "Who missed the draw calls nobody by the order of before",
-        f"{QUEUE}/rooms/ranking.py", 'return f"{self.epoch}.1" if self.stage == "drawn" else str(self.epoch)',
+        "shared/contracts/ranking.py", 'return f"{self.epoch}.1" if self.ranked else str(self.epoch)',
         "return str(self.epoch)",
         "test_a_gatekeeper_that_missed_the_draw_calls_nobody_by_entry_number",
     ),

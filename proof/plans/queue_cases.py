@@ -19,7 +19,7 @@ VALUES: dict[str, Any] = {
     "lanes": [0] * BATCH, "join_seqs": SEQS, "calls": [1] * BATCH,
     "ats_ms": [1] * BATCH, "holders": [fan(i) for i in range(2, BATCH)], "end_reason": "left", "unclaimed": False,
     "now_ms": 1, "claim_window_ms": 1, "jtis": ["j"] * BATCH, "expires_at_ms": [1] * BATCH, "first": 1, "last": BATCH,
-    "revoked_max": BATCH, "drawn": False, "seconds": 60, "actor": "guard", "bounds": [10, 20],
+    "revoked_max": BATCH, "all_calls": False, "seconds": 60, "actor": "guard", "bounds": [10, 20],
     "start": datetime.now(UTC) - timedelta(hours=1), "step_s": 60, "steps": 240,
 }  # fmt: skip
 

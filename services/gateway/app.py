@@ -9,7 +9,7 @@ from functools import partial
 
 from fastapi import FastAPI
 
-from services.gateway.api import lottery, public_keys
+from services.gateway.api import public_keys
 from services.gateway.api import queue as api_queue
 from services.gateway.checks import own_checks
 from services.gateway.metrics import HEARTBEATS_DROPPED, HEARTBEATS_SENT
@@ -20,13 +20,12 @@ from services.gateway.state import State
 from services.gateway.tuning import DEFAULTS, Tuning
 from services.gateway.waiting_line.cache import POLL_S, LineCache
 from services.gateway.waiting_line.join_batcher import JoinBatcher
-from services.gateway.waiting_line.lottery_cache import LotteryCache
 from services.gateway.waiting_line.place_client import PlaceClient
 from shared.checks.endpoint import Databases
 from shared.clients.heartbeats import HeartbeatReporter
 from shared.clients.user_places import UserPlaces
 from shared.concurrency.background import Loops
-from shared.contracts.queue import LotteryClient, QueueClient
+from shared.contracts.queue import QueueClient
 from shared.errors.problems import Problem
 from shared.process.load import LOAD_S, Load
 from shared.redis.client import Redis, connect
@@ -63,7 +62,7 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
         title="gateway",
         lifespan=lifespan,
         routers=[public_keys.router],
-        fast_routes=[*api_queue.FAST_ROUTES, *lottery.FAST_ROUTES],
+        fast_routes=[*api_queue.FAST_ROUTES],
         own_checks=partial(own_checks, chosen),
     )
 
@@ -95,7 +94,6 @@ def build_state(
         heartbeats=HeartbeatReporter(
             queue, service="gateway", sent=HEARTBEATS_SENT.inc, dropped=HEARTBEATS_DROPPED.inc
         ),
-        lottery_cache=LotteryCache(LotteryClient(service)),
         rate_limits=rate_limits,
     )
 
@@ -106,7 +104,6 @@ async def _close(state: State) -> None:
     """
     for close in (
         state.join_batcher.close, state.place_client.close, state.user_places.close, state.line_cache.close,
-        state.lottery_cache.close,
     ):  # fmt: skip
         await close()
     with suppress(Problem):

@@ -9,7 +9,6 @@ from services.gateway.protection.rate_limits import RateLimits
 from services.gateway.settings import Settings
 from services.gateway.waiting_line.cache import LineCache
 from services.gateway.waiting_line.join_batcher import JoinBatcher
-from services.gateway.waiting_line.lottery_cache import LotteryCache
 from services.gateway.waiting_line.place_client import PlaceClient
 from shared.clients.heartbeats import HeartbeatReporter
 from shared.clients.user_places import UserPlaces
@@ -34,7 +33,6 @@ class State:
     place_client: PlaceClient
     user_places: UserPlaces
     heartbeats: HeartbeatReporter
-    lottery_cache: LotteryCache
     rate_limits: RateLimits
     before_join: list[BeforeJoin] = field(default_factory=list)  # what features do about each join
 

@@ -17,7 +17,6 @@ from services.queue.admission.publisher import FramePublisher
 from services.queue.admission.stock import StockCache
 from services.queue.line.rebuild import Recovery
 from services.queue.line.redis_line import RedisLine
-from services.queue.lottery.service import LotteryService
 from services.queue.operations import RoomOperations
 from services.queue.places.claims import Claims
 from services.queue.places.heartbeats import Heartbeats
@@ -48,7 +47,7 @@ from shared.rpc import ServiceClient
 from shared.web.app import EVENT_FILE_MAX_BYTES, create_service
 from shared.web.parts import with_settings_of_parts
 
-RAISE_COUNTERS_S, WATCH_REDIS_S, COMMIT_JOINS_S, LOTTERY_S, RECONCILE_S = 5.0, 0.2, 0.5, 1.0, 2.0
+RAISE_COUNTERS_S, WATCH_REDIS_S, COMMIT_JOINS_S, RECONCILE_S = 5.0, 0.2, 0.5, 2.0
 
 
 def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> FastAPI:
@@ -102,12 +101,11 @@ def build(
     tuning: Tuning = DEFAULTS,
 ) -> State:
     """Builds every object from the open connections; starts nothing."""
-    rooms = Rooms(db)
+    rooms = Rooms(db, settings.features_off)
     line = RedisLine(client, rooms.ranking)
     frames, heartbeats = FramePublisher(SnapshotPublisher(client)), Heartbeats(client, line, rooms)
     sessions = SessionEnder(db, line, inventory)
     recovery = Recovery(db, line, rooms, ramp=tuning.ramp_after_loss)
-    lottery = LotteryService(db, rooms, line, recovery)
     gatekeeper = Gatekeeper(
         db=db, line=line, rooms=rooms, frames=frames, stock_cache=StockCache(client, inventory), heartbeats=heartbeats,
         sessions=sessions, recovery=recovery,
@@ -118,7 +116,7 @@ def build(
     control_loop = ControlLoop(rooms, gatekeeper, ceilings, Autotune(rooms, tuning.autotune_interval_s), invalidation)
     return State(
         line=line, rooms=rooms, heartbeats=heartbeats, recovery=recovery, sessions=sessions, gatekeeper=gatekeeper,
-        lottery=lottery, pass_invalidation=invalidation, control_loop=control_loop, access_codes=AccessCodeStore(db),
+        pass_invalidation=invalidation, control_loop=control_loop, access_codes=AccessCodeStore(db),
         slot_reconciler=SlotReconciler(db, line, rooms, sessions, recovery),
         joins=Joins(
             db=db, line=line, rooms=rooms, tick=gatekeeper.tick, frame=gatekeeper.frame,
@@ -129,8 +127,7 @@ def build(
             checkout_keys=settings.checkout_keys, seal_keys=settings.service_keys, pass_invalidation=invalidation,
         ),
         operations=RoomOperations(
-            rooms=rooms, line=line, gatekeeper=gatekeeper, recovery=recovery, lottery=lottery,
-            control_loop=control_loop,
+            rooms=rooms, line=line, gatekeeper=gatekeeper, recovery=recovery, control_loop=control_loop
         ),
     )  # fmt: skip
 
@@ -147,7 +144,6 @@ def _start(
     loops.every(COMMIT_JOINS_S, commit_joins, name="queue pending commits")
     loops.every(WATCH_REDIS_S, state.recovery.watch, name="queue redis watch")
     loops.every(RECONCILE_S, state.slot_reconciler.run_once, name="queue reconcile")
-    loops.every(LOTTERY_S, state.lottery.advance, name="queue lottery")
     loops.every(RAISE_COUNTERS_S, gatekeeper.raise_counters, name="queue counters")
     loops.every(tuning.guard_interval_s, state.control_loop.run_once, name="queue control loop")
     loops.every(gauges.REFRESH_S, partial(gauges.refresh_gauges, gatekeeper, db, state.line.redis), name="queue gauges")

@@ -1,13 +1,11 @@
-"""Internal API for the other services: joins, status, claims, leaves, heartbeats, the line's frame, the lottery.
+"""Internal API for the other services: joins, status, claims, leaves, heartbeats, the line's frame.
 
 Requests and answers are batches; a repeated request has the same result.
 """
 
-from services.queue.lottery.entrants import prove_entry
 from services.queue.places.sessions import revoked_passes
 from services.queue.state import State
 from shared.contracts.frames import LineFrame, Revoked
-from shared.contracts.lottery import EntryProof, PublishedLottery
 from shared.contracts.queue import (
     ClaimAnswer,
     ExtendAnswer,
@@ -20,7 +18,6 @@ from shared.contracts.queue import (
     LeaveAnswer,
     PlacesQuestion,
     PlaceStatuses,
-    ProofQuestion,
     ReleaseAnswer,
     RoomQuestion,
 )
@@ -72,16 +69,6 @@ async def list_revoked_passes(state: State, question: RoomQuestion) -> Revoked:
 @API.operation("/heartbeats", HeartbeatReport)
 async def heartbeats(state: State, report: HeartbeatReport) -> HeartbeatAnswer:
     return HeartbeatAnswer(report_again_s=await state.heartbeats.report(report))
-
-
-@API.operation("/lottery", RoomQuestion)
-async def lottery(state: State, question: RoomQuestion) -> PublishedLottery:
-    return await state.lottery.published(question.event_id)
-
-
-@API.operation("/lottery/proof", ProofQuestion)
-async def lottery_proof(state: State, question: ProofQuestion) -> EntryProof:
-    return await prove_entry(state.rooms, question)
 
 
 @API.operation("/rooms/frame", RoomQuestion)

@@ -14,7 +14,6 @@ from services.queue.line.invariants import check_invariants
 from services.queue.line.rebuild import Recovery
 from services.queue.line.redis_line import RedisLine
 from services.queue.line.repository import LaneTotals, LineRepository
-from services.queue.lottery.service import LotteryService
 from services.queue.problems import RoomStateConflict
 from services.queue.rooms.admit_keys import AdmitKeys
 from services.queue.rooms.capacity_plan import make_plan, slot_use
@@ -36,10 +35,9 @@ from shared.contracts.admin.queue import (
 )
 from shared.contracts.event_file import EventFile
 from shared.contracts.frames import LaneHead, LineFrame
-from shared.contracts.lottery import PublishedLottery
 from shared.errors.problems import InvalidRequest
 from shared.postgres.pages import PageRequest
-from shared.runtime.clock import from_datetime, now_ms
+from shared.runtime.clock import now_ms
 
 NO_CALLS = LaneTotals(0, 0, 0.0, 0)
 ADMITTING = frozenset({"open", "paused", "draining"})
@@ -53,7 +51,6 @@ class RoomOperations:
     line: RedisLine
     gatekeeper: Gatekeeper
     recovery: Recovery
-    lottery: LotteryService
     control_loop: ControlLoop
 
     async def get(self, event_id: str) -> RoomView:
@@ -90,8 +87,6 @@ class RoomOperations:
 
     async def transition(self, event_id: str, action: Action, by: RequestedBy) -> RoomView:
         """Opens, pauses, resumes, drains or closes the room. Raises `RoomStateConflict`."""
-        if action == "open":
-            _check_lottery_entry_not_over(await self.rooms.read(event_id))
         return await self._enforce(await self.rooms.transition(event_id, action, by))
 
     async def reset(self, event_id: str, by: RequestedBy) -> RoomView:
@@ -123,12 +118,6 @@ class RoomOperations:
         await self.rooms.record_action(event_id, "rebuild", by)
         await self.recovery.rebuild(event_id, force=True)
         return await self._enforce(await self.rooms.read(event_id))
-
-    async def draw_lottery(self, event_id: str, public_value: str, by: RequestedBy) -> PublishedLottery:
-        """Draws the lottery with the public value. Raises `RoomStateConflict`, `NoLottery`."""
-        drawn = await self.lottery.draw(event_id, public_value, by)
-        await self.gatekeeper.apply_config(await self.rooms.get(event_id))
-        return drawn
 
     async def plan(self, event_id: str, request: PlanRequest) -> CapacityPlan:
         room = await self.rooms.read(event_id)
@@ -186,12 +175,3 @@ def _check_order_of_times(room: WaitingRoom, wanted: dict[str, Any]) -> None:
     times = [at for name in names if (at := wanted.get(name, getattr(room, name)))]
     if times != sorted(times):
         raise InvalidRequest("queue_opens_at, sale_starts_at and sale_ends_at must be in this order.")
-
-
-def _check_lottery_entry_not_over(room: WaitingRoom) -> None:
-    """A lottery that opens after its entry was to close would have no entrants."""
-    rules = room.options.lottery
-    if rules is not None and room.state == "draft" and now_ms() >= from_datetime(rules.entry_closes_at):
-        raise RoomStateConflict(
-            "Entry to the lottery was to close before now. Apply an event file with new times, then open the room."
-        )

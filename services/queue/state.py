@@ -10,7 +10,6 @@ from services.queue.admission.autotune import ControlLoop
 from services.queue.admission.gatekeeper import Gatekeeper
 from services.queue.line.rebuild import Recovery
 from services.queue.line.redis_line import RedisLine
-from services.queue.lottery.service import LotteryService
 from services.queue.operations import RoomOperations
 from services.queue.places.claims import Claims
 from services.queue.places.heartbeats import Heartbeats
@@ -33,7 +32,6 @@ class State:
     slot_reconciler: SlotReconciler
     sessions: SessionEnder
     gatekeeper: Gatekeeper
-    lottery: LotteryService
     access_codes: AccessCodeStore
     pass_invalidation: PassInvalidation
     control_loop: ControlLoop

@@ -1,4 +1,4 @@
-"""The queue's tables: rooms, lanes, places, calls, lotteries, access codes and the audit log.
+"""The queue's tables: rooms, lanes, places, calls, access codes and the audit log.
 
 Redis can be rebuilt from them alone.
 """
@@ -113,26 +113,6 @@ admission = Table(
     Index("ix_admission_called", "event_id", "epoch", "called_at", postgresql_where=text("call > 0")),
     CheckConstraint("state IN ('called', 'claimed', 'missed', 'ended')", name="state"),
     CheckConstraint("state <> 'claimed' OR (jti IS NOT NULL AND expires_at_ms IS NOT NULL)", name="claimed_pass"),
-)
-
-lottery = Table(
-    "lottery",
-    metadata,
-    Column("event_id", Text, primary_key=True),
-    Column("epoch", Integer, primary_key=True),
-    Column("seed", LargeBinary, nullable=False),
-    Column("blind", LargeBinary, nullable=False),
-    Column("committed_at", DateTime(timezone=True), nullable=False),
-    Column("closed_at", DateTime(timezone=True)),
-    Column("entrants", JSONB(none_as_null=True)),
-    Column("counted_at", DateTime(timezone=True)),
-    Column("branches", JSONB(none_as_null=True)),
-    Column("public_value", Text),
-    Column("drawn_at", DateTime(timezone=True)),
-    CheckConstraint("(drawn_at IS NULL) = (public_value IS NULL)", name="drawn_with_a_value"),
-    CheckConstraint("(closed_at IS NULL) = (entrants IS NULL)", name="closed_with_entrants"),
-    CheckConstraint("counted_at IS NULL OR closed_at IS NOT NULL", name="counted_when_closed"),
-    CheckConstraint("drawn_at IS NULL OR counted_at IS NOT NULL", name="drawn_when_counted"),
 )
 
 access_code = Table(

@@ -23,6 +23,7 @@ from shared.contracts.event_parts.seat_labels import (
 from shared.contracts.fields import Body, Currency, EventId, PlainText, SectionId, StoredCurrency
 from shared.contracts.file_parts import EventFields, with_file_parts
 from shared.contracts.prices import PriceRules
+from shared.contracts.ranking import JOINS, OrderingName
 from shared.contracts.room_options import RatePerS, RoomOptions
 from shared.rules.hall_layout import Block
 
@@ -49,7 +50,7 @@ class RoomPart(RoomOptions):
     queue_opens_at: AwareDatetime | None = None
     sale_starts_at: AwareDatetime | None = None
     sale_ends_at: AwareDatetime | None = None
-    ordering: Literal["fifo", "lottery"] = "fifo"
+    ordering: OrderingName = JOINS
     rate_per_s: RatePerS = Field(50, description="Calls per second; 0 stops calling at the next tick.")
     burst: int = Field(
         50, ge=1, le=100_000, description="Most calls saved up while nobody waits; a lower rate cuts them."
@@ -68,14 +69,6 @@ class RoomPart(RoomOptions):
         times: list[datetime] = [t for t in (self.queue_opens_at, self.sale_starts_at, self.sale_ends_at) if t]
         if times != sorted(times):
             raise ValueError("queue_opens_at, sale_starts_at and sale_ends_at must be in that order")
-        return self
-
-    @model_validator(mode="after")
-    def _lottery_has_rules(self) -> Self:
-        if (self.ordering == "lottery") != (self.lottery is not None):
-            raise ValueError("ordering: lottery needs the part `lottery`, and the other way round")
-        if self.lottery and self.queue_opens_at and self.lottery.entry_closes_at <= self.queue_opens_at:
-            raise ValueError("lottery.entry_closes_at must be after queue_opens_at")
         return self
 
 

@@ -98,18 +98,18 @@ class Throttled(ServiceMessage):
     reason: Literal["inventory-slow", "inventory-silent", "orders-slow", "orders-silent", "easing", "recovering"]
 
 
-class LaneDraw(ServiceMessage):
-    """The inputs from which the ranks of one lane are computed (`shared/rules/lottery_ranking.py`)."""
+class RankedLane(ServiceMessage):
+    """From which the ranks of one lane are computed: how many numbers are ranked, and the key of their permutation."""
 
     entrants_n: int
     key: str
 
 
-class LotteryFrame(ServiceMessage):
-    """The stage of the lottery; `lanes` is empty until the draw and public after it."""
+class RankingFrame(ServiceMessage):
+    """How far another ranking than that of the joins is; `lanes` is empty until it counts and public after it."""
 
     stage: Literal["open", "closed", "drawn"]
-    lanes: dict[int, LaneDraw] = {}  # noqa: RUF012 - each has its own
+    lanes: dict[int, RankedLane] = {}  # noqa: RUF012 - each has its own
 
 
 class LineFrame(Frame):
@@ -139,7 +139,7 @@ class LineFrame(Frame):
     calls_left: int | None = None
     called_at_ms: int | None = None
     config_version: int = 0
-    lottery: LotteryFrame | None = None
+    lottery: RankingFrame | None = None
 
     @property
     def effective_rate_per_s(self) -> float:

@@ -1,4 +1,4 @@
-"""What the queue answers its neighbours: joins, status, claims, leaves and heartbeats, all in batches; lotteries."""
+"""What the queue answers its neighbours: joins, status, claims, leaves and heartbeats, all in batches."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -6,7 +6,6 @@ from pydantic import Field
 
 from shared.contracts.fields import ServiceMessage
 from shared.contracts.frames import LineFrame, Revoked
-from shared.contracts.lottery import EntryProof, PublishedLottery
 
 if TYPE_CHECKING:
     from shared.rpc import ServiceClient
@@ -185,14 +184,6 @@ class RoomQuestion(ServiceMessage):
     event_id: str
 
 
-class ProofQuestion(ServiceMessage):
-    """A place, as its queue token names it."""
-
-    event_id: str
-    epoch: int
-    place: PlaceRef
-
-
 class QueueClient:
     """The queue, asked over the wire."""
 
@@ -228,16 +219,3 @@ class QueueClient:
 
     async def frame(self, event_id: str) -> LineFrame:
         return await self._ask("/rooms/frame", RoomQuestion(event_id=event_id), LineFrame)
-
-
-class LotteryClient:
-    """Reads lotteries from the queue service."""
-
-    def __init__(self, queue: "ServiceClient") -> None:
-        self._call = queue.call
-
-    async def published(self, event_id: str) -> PublishedLottery:
-        return await self._call("/lottery", RoomQuestion(event_id=event_id), PublishedLottery)
-
-    async def prove(self, question: ProofQuestion) -> EntryProof:
-        return await self._call("/lottery/proof", question, EntryProof)

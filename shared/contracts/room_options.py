@@ -120,26 +120,6 @@ class PaceRules(Body):
         return self
 
 
-class PublicValue(Body):
-    """A public value drawn with besides the seed: named in advance, unknown to anybody before `known_at`."""
-
-    what: PlainText
-    known_at: AwareDatetime
-
-
-class LotteryRules(Body):
-    """The rules of the draw, for `ordering: lottery`. Fans who joined before `entry_closes_at` take part."""
-
-    entry_closes_at: AwareDatetime
-    public_value: PublicValue
-
-    @model_validator(mode="after")
-    def _closes_first(self) -> Self:
-        if self.entry_closes_at >= self.public_value.known_at:
-            raise ValueError("entry_closes_at must be before the public value is known")
-        return self
-
-
 class Updates(Body):
     """How often a browser receives updates: at most one frame in this time, the first at once."""
 
@@ -154,7 +134,6 @@ class RoomOptions(RoomRules):
     entry: EntryRules = EntryRules()
     lanes: Lanes = (GENERAL,)
     pace: PaceRules = PaceRules()
-    lottery: LotteryRules | None = None
     updates: Updates = Updates()
 
 

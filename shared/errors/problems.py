@@ -186,14 +186,6 @@ class RoomClosed(Problem, status=410):
     """The waiting room of this event is closed."""
 
 
-class NoLottery(Problem, status=404):
-    """The waiting room of this event has no lottery."""
-
-
-class NotEntered(Problem, status=404):
-    """There is no proof of entry for this place."""
-
-
 class TooManyWrongCodes(Problem, status=429, retry_after_s=1):
     """Too many wrong codes were tried. Try yours again in a moment."""
 

@@ -31,7 +31,6 @@ NEEDS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
     for pattern, schemes in (
         (r"/(admin|console)/.*", ("adminKey",)),
         (r"/events/\{event_id\}/(reservations.*|map/state|sections/\{section_id\}/seats)", BUYER),
-        (r"/events/\{event_id\}/queue/lottery/proof", ("queueToken", "queueCookie", "userJwt")),
         (r"/reminders", BUYER),
         (r"/orders/events/.*", ()),
         (r"/orders(/quote)?", BUYER),

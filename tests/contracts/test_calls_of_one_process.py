@@ -9,6 +9,8 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
+from features.lottery.contracts import EntryProof, ProofQuestion, PublishedLottery
+from features.lottery.queue import draw
 from features.pages import contracts as p
 from features.pages import inventory, orders
 from services.inventory.internal import API as INVENTORY
@@ -20,7 +22,6 @@ from shared.contracts import inventory as i
 from shared.contracts import orders as o
 from shared.contracts import queue as q
 from shared.contracts.frames import LineFrame, Revoked, SeatsFrame, StockFrame
-from shared.contracts.lottery import EntryProof, PublishedLottery
 from shared.contracts.prices import PricesAnswer
 from shared.errors.problems import Problem
 from shared.routes import Service
@@ -34,7 +35,8 @@ from tests.notifier.tokens import order_token
 from tests.support.running.services import Neighbours
 
 SERVICES: dict[Service, InternalApi] = {
-    "queue": QUEUE, "inventory": InternalApi(INVENTORY | inventory.API), "orders": InternalApi(ORDERS | orders.API),
+    "queue": InternalApi(QUEUE | draw.API), "inventory": InternalApi(INVENTORY | inventory.API),
+    "orders": InternalApi(ORDERS | orders.API),
 }  # fmt: skip
 
 
@@ -69,7 +71,7 @@ def calls(held: str) -> list[Asked]:
         Asked("queue", "/rooms/revoked", ROOM, Revoked),
         Asked("queue", "/heartbeats", q.HeartbeatReport(reporter="gateway-1", events=[]), q.HeartbeatAnswer),
         Asked("queue", "/lottery", ROOM, PublishedLottery),
-        Asked("queue", "/lottery/proof", q.ProofQuestion(event_id=EVENT, epoch=1, place=PLACES.places[0]), EntryProof),
+        Asked("queue", "/lottery/proof", ProofQuestion(event_id=EVENT, epoch=1, place=PLACES.places[0]), EntryProof),
         Asked("queue", "/rooms/frame", ROOM, LineFrame),
         Asked("queue", "/rooms/frame", q.RoomQuestion(event_id="nobody-knows"), LineFrame),
         Asked("inventory", "/sessions/end", i.EndSessions(event_id=EVENT, sessions=[
@@ -139,7 +141,7 @@ async def test_every_operation_answers_the_same_by_http_and_as_a_function(neighb
     for name, api in SERVICES.items():
         service = getattr(neighbours, f"real_{name}")
         await service.open()
-        own[name] = OwnProcess(name, service.app, InternalApi(api), None)
+        own[name] = OwnProcess(name, service.app, api, None)
     http = {
         name: ServiceClient(neighbours.connections, f"http://{name}", development_keys("service"), name=f"{name} apart")
         for name in SERVICES

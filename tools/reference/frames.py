@@ -87,7 +87,7 @@ def notifier_examples() -> dict[str, dict[str, Any]]:
     line = frames.LineFrame(
         **common, state="open", rate_per_s=20, options=RoomOptions(),
         lanes={0: frames.LaneHead(head_seq=1200, tail_seq=48_211), 1: frames.LaneHead(head_seq=80, tail_seq=95)},
-        throttled=frames.Throttled(factor=0.5, reason="orders-slow"), lottery=frames.LotteryFrame(stage="drawn"),
+        throttled=frames.Throttled(factor=0.5, reason="orders-slow"), lottery=frames.RankingFrame(stage="drawn"),
     )  # fmt: skip
     counts = frames.SectionCounts(section_id="A", available=412, held=37, sold=551, at_ms=AT_MS)
     stock, seats = frames.StockFrame(**common, sections=[counts]), part.SeatPart(whole_hall=False)

@@ -23,6 +23,7 @@ from onsale.errors import OperatorError
 from onsale.simulate.command import Crowd, Report, bars
 from shared.contracts.admin.console import REHEARSAL_FANS_MAX, RehearsalResult
 from shared.contracts.event_file import EventFile
+from shared.contracts.ranking import JOINS
 from shared.contracts.room_options import EntryRules, Lane
 
 STOPPED = 3  # the exit code
@@ -48,7 +49,6 @@ def copy_of(event: EventFile, event_id: str) -> tuple[EventFile, list[str]]:
     times = room.queue_opens_at, room.sale_starts_at, room.sale_ends_at, general.opens_at
     reasons = {
         "the times of the sale: the copy opens at once": any(times),
-        "the lottery: fans are called in the order in which they come": room.lottery is not None,
         "the lanes " + ", ".join(lane.name for lane in room.lanes if lane.lane)
         + ": simulated fans have no code and no claim": len(room.lanes) > 1,
         "sign-in: simulated fans have no account": room.entry.signed_in_only,
@@ -56,7 +56,7 @@ def copy_of(event: EventFile, event_id: str) -> tuple[EventFile, list[str]]:
         "the limit over the tour": sales.tour is not None,
     }  # fmt: skip
     rehearsed = room.model_copy(update={
-        "queue_opens_at": None, "sale_starts_at": None, "sale_ends_at": None, "ordering": "fifo", "lottery": None,
+        "queue_opens_at": None, "sale_starts_at": None, "sale_ends_at": None, "ordering": JOINS,
         "lanes": (Lane(**{**dict(general), "opens_at": None}),), "entry": EntryRules(), "rollout_percent": 100.0,
         **{each.field: each.value for each in left_out},
     })  # fmt: skip

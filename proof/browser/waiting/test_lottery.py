@@ -5,8 +5,8 @@ from typing import Any
 
 from playwright.async_api import expect
 
+from features.lottery.arithmetic import Permutation, draw_key
 from features.pages.gateway.documents import BUILT
-from shared.rules.lottery_ranking import Permutation, draw_key
 from shared.runtime.clock import now_ms, rfc3339
 from shared.web.built_files import assets
 from tests.browser.steps import put_on_sale
@@ -56,7 +56,7 @@ async def test_a_fan_sees_how_the_lottery_is_drawn_and_which_place_they_got(page
 
 
 async def check_computations(page: Any) -> None:
-    """The page computes the same draw keys and permutations as `shared.rules.lottery_ranking`."""
+    """The page computes the same draw keys and permutations as `features.lottery.arithmetic`."""
     published = {"event_id": "arena", "epoch": 3, "seed": "ab" * 32, "public_value": "24331.09 €",
                  "entrants": {"0": {"n": 7, "hash": "cd" * 32}}}  # fmt: skip
     script = "async (published) => { const { drawKey } = await import('/static/" + CHECK + "'); "

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
+from features.lottery.check import drawn_orders
+from features.lottery.contracts import PublishedLottery
 from onsale.client import Fan
-from onsale.lottery_check import drawn_orders
-from shared.contracts.lottery import PublishedLottery
 from shared.runtime.clock import now_ms, rfc3339
 from tests.support.running.command_line import CommandResult, command_line
 from tests.support.running.fans import fan_of

@@ -1,1 +1,1 @@
-"""The gateway's API: line, lotteries, public keys and the fans' pages."""
+"""The gateway's API: line, public keys and the fans' pages."""

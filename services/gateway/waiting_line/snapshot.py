@@ -16,8 +16,8 @@ import orjson
 
 from services.gateway.waiting_line.wait_estimate import BEFORE_SALE, WaitEstimate
 from shared.contracts.frames import LaneHead, LineFrame
+from shared.contracts.ranking import ranking_of
 from shared.contracts.room_options import Lane
-from shared.rules.lottery_ranking import permutation
 from shared.runtime.clock import now_ms, rfc3339
 
 WAITED_RECENTLY_MS = 30_000
@@ -104,11 +104,7 @@ class LineSnapshot:
         self.lane_weights: LaneWeights = weights.after(frame, self.closed_lanes)
         self.before_sale = frame.state in BEFORE_SALE
         self.message = frame.message
-        self.lottery = frame.lottery
-        drawn = frame.lottery.lanes if frame.lottery else {}
-        self._lottery_orders = {
-            lane: permutation(draw.entrants_n, bytes.fromhex(draw.key)) for lane, draw in drawn.items()
-        }
+        self.ranking = ranking_of(frame)
         self.rollout_percent = frame.options.rollout_percent
         self.received_s = received_s
         self.etag = f'W/"{frame.epoch}.{frame.version}"'.encode()
@@ -136,18 +132,14 @@ class LineSnapshot:
         return int(min(places, self._reach))
 
     def rank(self, lane: int, join_seq: int) -> int | None:
-        """The rank of a `join_seq`: itself, or its drawn rank with a lottery; `None` before the draw."""
-        if self.lottery is not None and self.lottery.stage != "drawn":
-            return None
-        drawn = self._lottery_orders.get(lane)
-        return drawn.rank(join_seq) if drawn else join_seq
+        """The rank of a `join_seq`, which is itself unless ordered otherwise; `None` while it is not known."""
+        return None if self.ranking.pending else self.ranking.rank(lane, join_seq)
 
     def position(self, lane: int, join_seq: int) -> int:
-        """Places between this one and the head: an upper bound of the fans ahead. Before a lottery is drawn the head
-        does not move, so this only says that nobody was called yet.
+        """Places between this one and the head: an upper bound of the fans ahead. While ranks are unknown the head does
+        not move, so this only says that nobody was called yet.
         """
-        place = join_seq if self.lottery is None else self.rank(lane, join_seq) or join_seq
-        return max(0, place - self.heads.get(lane, 0))
+        return max(0, self.ranking.rank(lane, join_seq) - self.heads.get(lane, 0))
 
     def may_be_called(self, position: int) -> bool:
         """Whether the place at this position may have been called since this frame was made: another gateway may know
@@ -156,8 +148,10 @@ class LineSnapshot:
         return position <= CALLS_AT_ONCE + ADMISSION_DELAY_S * self.frame.rate_per_s
 
     def public_position(self, lane: int, join_seq: int, position: int) -> dict[str, int | None]:
-        """The position in the public answer: null before the draw, with the rank after it."""
-        if self.lottery is None:
+        """The position in the public answer: null while ranks are unknown, then with the rank if it is another number
+        than that of the join.
+        """
+        if self.frame.lottery is None:
             return {"position_in_queue": position}
         rank = self.rank(lane, join_seq)
         return {"position_in_queue": None if rank is None else position, "rank": rank}
@@ -196,8 +190,12 @@ class LineSnapshot:
 
     def _seconds_per_place(self, lane: int) -> float | None:
         per_place_s, share = self.estimate.per_place_s, self.lane_weights.shares.get(lane, 0)
-        drawn = self.lottery is None or self.lottery.stage == "drawn"
-        if per_place_s is None or share == 0 or not drawn or (self.before_sale and not self.estimate.starts_at_ms):
+        if (
+            per_place_s is None
+            or share == 0
+            or self.ranking.pending
+            or (self.before_sale and not self.estimate.starts_at_ms)
+        ):
             return None
         return per_place_s / share
 

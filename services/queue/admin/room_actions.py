@@ -1,4 +1,4 @@
-"""Operators' actions on a waiting room: message, reset, manual admission, Redis rebuild, capacity plan, state, lottery.
+"""Operators' actions on a waiting room: message, reset, manual admission, Redis rebuild, capacity plan, state.
 
 Each action is written to the audit log. With `If-Match` a repeated request is refused, so it acts only once.
 """
@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Response
 
-from services.queue.admin.rooms import EVENT, ROOM, WantedVersion, with_etag
+from services.queue.admin.rooms import ROOM, WantedVersion, with_etag
 from services.queue.rooms.model import RequestedBy
 from services.queue.rooms.store import Action
 from services.queue.state import StateDep
@@ -16,12 +16,10 @@ from shared.contracts.admin.queue import (
     AdmitRequest,
     AdmitResult,
     CapacityPlan,
-    DrawRequest,
     PlanRequest,
     QueueMessage,
     RoomView,
 )
-from shared.contracts.lottery import PublishedLottery
 from shared.rules.two_persons import control
 from shared.security.auth import AnAdmin, AnOperator, Viewer
 from shared.web.request import EventIdPath, idempotency_key
@@ -91,15 +89,3 @@ async def transition(
     """While a room drains nobody new may join, and the fans in line are still called."""
     by = RequestedBy(operator.name, body.reason, version)
     return with_etag(await state.operations.transition(event_id, action, by), response)
-
-
-@router.post(
-    EVENT + "/lottery/draw",
-    operation_id="draw_lottery",
-    openapi_extra=control("draw_lottery"),
-    summary="Draw the lottery with the public value",
-)
-async def draw(event_id: EventIdPath, request: DrawRequest, operator: AnOperator, state: StateDep) -> PublishedLottery:
-    """Once entry has closed and the value is known: reveals the seed and ranks all entrants. There is one draw."""
-    by = RequestedBy(operator.name, request.reason)
-    return await state.operations.draw_lottery(event_id, request.public_value, by)

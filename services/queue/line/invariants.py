@@ -167,7 +167,7 @@ async def check_invariants(
 async def _called_beyond_head(connection: AsyncConnection, room: WaitingRoom, lowest_rollout: float) -> list[str]:
     """Calls above the head, except those of fans who were outside the rolled-out share at some time."""
     which = {"event_id": room.event_id, "epoch": room.epoch}
-    calls = await connection.execute(CALLS_BEYOND_HEAD, {**which, "drawn": bool(room.ranking.lanes)})
+    calls = await connection.execute(CALLS_BEYOND_HEAD, {**which, "all_calls": room.ranking.ranked})
     beyond = [call for call in calls if room.ranking.rank(call.lane, call.join_seq) > call.head_seq]
     return [str(call.join_seq) for call in beyond if not outside(room.event_id, call.holder or "", lowest_rollout)]
 

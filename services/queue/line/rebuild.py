@@ -18,10 +18,10 @@ from services.queue.line.redis_line import RedisLine
 from services.queue.line.repository import LaneTotals, LineRepository
 from services.queue.metrics import REBUILDS
 from services.queue.rooms.model import WaitingRoom, read
-from services.queue.rooms.ranking import Ranking
 from services.queue.rooms.store import EXCLUSIVE_LOCK, Rooms
 from services.queue.tables import room as room_table
 from shared.concurrency.background import Quiet
+from shared.contracts.ranking import Ranking
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 from shared.redis.client import REDIS_AWAY, identities, identity
 from shared.runtime.logging import get_logger
@@ -136,7 +136,7 @@ class Recovery:
 
 
 async def read_snapshot(connection: AsyncConnection, event_id: str, ranking: Ranking) -> RecoverySnapshot:
-    """Reads a line's state from the database; in ranks, once the lottery is drawn."""
+    """Reads a line's state from the database, in ranks."""
     repository = LineRepository(connection, event_id, ranking.epoch)
     snapshot = RecoverySnapshot(await repository.lanes(), await repository.lane_totals())
     values = {"event_id": event_id, "epoch": ranking.epoch}
@@ -147,22 +147,21 @@ async def read_snapshot(connection: AsyncConnection, event_id: str, ranking: Ran
     for row in open_calls:
         if not _is_set(snapshot.done, row.lane, row.join_seq):
             _add_call(snapshot, row, ranking.rank(row.lane, row.join_seq))
-    for bitmaps in (snapshot.taken, snapshot.done):
-        for lane in ranking.lanes:
-            if lane in bitmaps:
-                bitmaps[lane] = await _in_ranks(bitmaps[lane], ranking, lane)
+    for bitmaps in (snapshot.taken, snapshot.done) if ranking.ranked else ():
+        for lane, bitmap in bitmaps.items():
+            bitmaps[lane] = await _in_ranks(bitmap, ranking, lane)
     return snapshot
 
 
 async def _in_ranks(bitmap: bytearray, ranking: Ranking, lane: int) -> bytearray:
-    """Moves the bits of entry numbers to their ranks; yields to other tasks in between."""
-    ranked = bytearray(max(len(bitmap), ranking.lanes[lane].entrants_n // 8 + 1))
-    for at, byte in enumerate(bitmap):
-        for entry in (n for n in range(at * 8, at * 8 + 8) if byte & 128 >> n % 8):
-            rank = ranking.rank(lane, entry)
+    """Moves the bits of the numbers of joins to their ranks; yields to other tasks in between."""
+    ranked = bytearray(len(bitmap))
+    for at in range(0, len(bitmap), YIELD_EVERY):
+        numbers = [n for n in range(at * 8, min(at + YIELD_EVERY, len(bitmap)) * 8) if bitmap[n // 8] & 128 >> n % 8]
+        for rank in ranking.ranks(lane, numbers):
+            ranked.extend(bytes(max(0, rank // 8 + 1 - len(ranked))))
             ranked[rank // 8] |= 128 >> rank % 8
-        if at % YIELD_EVERY == YIELD_EVERY - 1:
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
     return ranked
 
 

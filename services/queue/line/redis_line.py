@@ -1,7 +1,7 @@
 """The line in Redis: a method for each Lua script, and what the scripts answer, with names.
 
 The answers `not-ready` and `stale-epoch` are raised as exceptions, because every caller must stop there. Callers name
-places by the number they joined with; Redis counts in ranks once a lottery is drawn, and this module translates.
+places by the number they joined with; Redis counts in ranks, and this module translates.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from services.queue import redis_keys
 from services.queue.rooms.model import WaitingRoom
-from services.queue.rooms.ranking import Ranking
 from shared.concurrency.coalescing import chunks
+from shared.contracts.ranking import Ranking
 from shared.errors.problems import StaleEpoch
 from shared.redis.client import REDIS_AWAY, Argument, Redis, Script, invalidate_slot_map, reply_status
 from shared.runtime.clock import Clocks

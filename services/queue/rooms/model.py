@@ -1,27 +1,29 @@
-"""The waiting room of an event: its row, its fields in Redis, and its configuration for operators."""
+"""The waiting room of an event: its row, its fields in Redis, its configuration for operators, and its ordering."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
+from functools import cache
 from typing import Any, Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import Row, func, select
+from sqlalchemy import Row, Select, func, select
 
-from services.queue.rooms.ranking import LOTTERY_COLUMNS, LOTTERY_OF_ROOM, Ranking, ranking_from_row
-from services.queue.tables import lane, lottery, room
+from services.queue.problems import RoomStateConflict
+from services.queue.tables import lane, room
 from shared.audit_log import Actor
 from shared.contracts.admin.queue import ConfiguredState
 from shared.contracts.event_file import RoomPart
 from shared.contracts.file_parts import GuardedChange
+from shared.contracts.ranking import JOINS, UNKNOWN_PENDING, Ranking
 from shared.contracts.room_options import RoomOptions, StoredRoomOptions
 from shared.errors.problems import Problem, UnknownEvent
+from shared.features import load, orderings
 from shared.postgres.engine import AsyncConnection
 from shared.runtime.clock import from_datetime
 
 NEVER_MS = 2**52
 STORED: Final = TypeAdapter[RoomOptions](StoredRoomOptions)
-LOTTERY_PENDING_MESSAGE = "The sale begins as soon as the lottery is drawn."
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +106,8 @@ class WaitingRoom:
 
     def public_message(self, at_ms: int) -> str | None:
         """The message to everybody in the line: the operator's, or why the sale has not begun."""
-        waits = self.ranking.pending and self.starts_ms is not None and at_ms >= self.starts_ms
-        return self.message or (LOTTERY_PENDING_MESSAGE if waits else None)
+        late = self.starts_ms is not None and at_ms >= self.starts_ms
+        return self.message or (self.ranking.pending if late else None)
 
     def changes_within(self, now_ms: int, ms: int) -> bool:
         """Whether one of the room's times, or of its lanes', is at most so far away in either direction."""
@@ -120,7 +122,11 @@ class WaitingRoom:
         return plain | self.options.model_dump(mode="json")
 
     def event_file_part(self) -> RoomPart:
-        """The part of the event file by which the room would be as it is."""
+        """The part of the event file by which the room would be as it is. Raises `RoomStateConflict` if no file can say
+        so any more.
+        """
+        if self.ordering not in _orderings():
+            raise RoomStateConflict(f"ordering: {self.ordering} belongs to a feature that is not installed here.")
         columns = RoomPart.model_fields.keys() - RoomOptions.model_fields.keys()
         return RoomPart.model_validate({name: getattr(self, name) for name in columns} | dict(self.options))
 
@@ -129,15 +135,56 @@ def _ms(at: datetime | None) -> int | None:
     return None if at is None else from_datetime(at)
 
 
+@dataclass(frozen=True)
+class RoomOrdering:
+    """What the order in which rooms are called needs of them. This one is that of the joins and needs nothing; that of
+    a feature derives from it. Its rules are the room's option of its name. Changes are made in the transaction of
+    `connection`.
+    """
+
+    pending: str | None = None
+
+    def joined(self, rooms: Select[Any]) -> Select[Any]:
+        """The query of rooms with the columns for `ranking`."""
+        return rooms
+
+    def ranking(self, row: Mapping[str, Any]) -> Ranking:
+        """The ranking of a room of this ordering."""
+        return Ranking(row["epoch"], self.pending)
+
+    async def begin(self, connection: AsyncConnection, event_id: str, epoch: int) -> None:
+        """A line begins, or begins anew, that nobody has joined."""
+
+    async def check(self, connection: AsyncConnection, room: WaitingRoom, *, opening: bool = False) -> None:
+        """Raises a problem if entry may not begin as the room says, or not now, when it is `opening`."""
+
+
+@cache
+def _orderings() -> dict[str, RoomOrdering]:
+    return {JOINS: RoomOrdering(), **{name: load(brought.rooms) for name, brought in orderings().items()}}
+
+
+def ordering_of(name: str) -> RoomOrdering:
+    return _orderings().get(name) or RoomOrdering(UNKNOWN_PENDING)
+
+
 _lane_numbers = select(lane.c.lane).where(lane.c.event_id == room.c.event_id, lane.c.epoch == room.c.epoch)
 _lanes = func.array(_lane_numbers.scalar_subquery()).label("lanes")
 _fence = func.hashtextextended("queue " + room.c.event_id, 0).label("fence")
-EVERY_ROOM = select(room, _lanes, _fence, *LOTTERY_COLUMNS).join_from(room, lottery, LOTTERY_OF_ROOM, isouter=True)
+
+
+@cache
+def every_room() -> Select[Any]:
+    """The query of all rooms, whose rows are for `from_row`."""
+    rooms: Select[Any] = select(room, _lanes, _fence)
+    for each in _orderings().values():
+        rooms = each.joined(rooms)
+    return rooms
 
 
 def from_row(row: Row[Any]) -> WaitingRoom:
     named = row._asdict()
-    named["ranking"] = ranking_from_row(named)
+    named["ranking"] = ordering_of(named["ordering"]).ranking(named)
     given = {field.name: named[field.name] for field in fields(WaitingRoom)}
     options = STORED.validate_python(named["options"])
     return WaitingRoom(**{**given, "lanes": tuple(sorted(named["lanes"])), "options": options})
@@ -145,7 +192,7 @@ def from_row(row: Row[Any]) -> WaitingRoom:
 
 async def read(connection: AsyncConnection, event_id: str, *, lock: bool = False) -> WaitingRoom:
     """The room; raises `UnknownEvent`. `lock` keeps others from changing it until the transaction ends."""
-    statement = EVERY_ROOM.where(room.c.event_id == event_id)
+    statement = every_room().where(room.c.event_id == event_id)
     row = (await connection.execute(statement.with_for_update(of=room) if lock else statement)).first()
     if row is None:
         raise UnknownEvent

@@ -7,19 +7,22 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from services.queue.problems import LaneInUse, RoomStateConflict
-from services.queue.rooms.model import EVERY_ROOM, RequestedBy, WaitingRoom, from_row, read
-from services.queue.rooms.ranking import (
-    Ranking,
-    check_ordering_may_change,
-    commit_to_seed,
-    require_commitment_before_entry,
+from services.queue.rooms.model import (
+    RequestedBy,
+    WaitingRoom,
+    every_room,
+    from_row,
+    ordering_of,
+    read,
 )
 from services.queue.tables import audit_log, lane, place, room
 from shared.audit_log import of_event
 from shared.contracts.admin.queue import ConfiguredState
 from shared.contracts.event_file import EventFile
+from shared.contracts.ranking import JOINS, Ranking
 from shared.contracts.room_options import RoomOptions
-from shared.errors.problems import VersionMismatch
+from shared.errors.problems import InvalidRequest, VersionMismatch
+from shared.features import orderings
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement, transaction
 
 Action = Literal["open", "pause", "resume", "drain", "close"]
@@ -44,17 +47,17 @@ class AppliedRoom(NamedTuple):
 
 
 class Rooms:
-    """All rooms; `known` are as they were last read from the database."""
+    """All rooms; `known` are as they were last read from the database. `off`: features that are switched off."""
 
-    def __init__(self, db: AsyncEngine) -> None:
-        self.db = db
+    def __init__(self, db: AsyncEngine, off: Collection[str] = ()) -> None:
+        self.db, self._off = db, off
         self.known: dict[str, WaitingRoom] = {}
 
     async def refresh(self) -> None:
         """Reads every room, in one statement."""
         async with self.db.connect() as plain:
             connection = await plain.execution_options(isolation_level="AUTOCOMMIT")
-            rows = await connection.execute(EVERY_ROOM)
+            rows = await connection.execute(every_room())
             self.known = {row.event_id: from_row(row) for row in rows}
 
     async def get(self, event_id: str) -> WaitingRoom:
@@ -79,6 +82,8 @@ class Rooms:
         """Creates the room as a draft, or changes its configuration to the file's. Idempotent. A dry run changes
         nothing and raises the same problems.
         """
+        if file.room.ordering not in (JOINS, *orderings(self._off)):
+            raise InvalidRequest(f"ordering: {file.room.ordering} belongs to a feature that is switched off here.")
         wanted = {
             **file.room.model_dump(exclude=set(RoomOptions.model_fields)),
             "options": RoomOptions.model_validate(file.room.model_dump(include=set(RoomOptions.model_fields))),
@@ -98,11 +103,10 @@ class Rooms:
             created = bool((await connection.execute(new.on_conflict_do_nothing())).rowcount)
             if created:
                 await add_lanes(connection, file.event_id, 1, [one.lane for one in file.room.lanes])
-                if file.room.ordering == "lottery":
-                    await commit_to_seed(connection, file.event_id, 1)
-                    await require_commitment_before_entry(connection, file.event_id, 1, file.room.queue_opens_at)
+                await ordering_of(file.room.ordering).begin(connection, file.event_id, 1)
             before = now = await read(connection, file.event_id)
             if created:
+                await ordering_of(now.ordering).check(connection, now)
                 subject, after = of_event(now.event_id), now.configuration()
                 await audit_log.write(connection, "create", by, subject=subject, version=now.version, after=after)
             else:
@@ -127,8 +131,8 @@ class Rooms:
             before = await read(connection, event_id, lock=True)
             if before.state not in possible:
                 raise RoomStateConflict(f"A room that is {before.state} cannot {action}.", state=before.state)
-            if action == "open" and before.ordering == "lottery" and before.state in NOT_RUNNING:
-                await require_commitment_before_entry(connection, event_id, before.epoch, before.queue_opens_at)
+            if action == "open" and before.state in NOT_RUNNING:
+                await ordering_of(before.ordering).check(connection, before, opening=True)
             now = await _change(connection, event_id, {"state": target}, action, by)
         return self._remember(now)
 
@@ -155,11 +159,10 @@ class Rooms:
             _require_version(before, by)
             epoch = before.epoch + 1
             await add_lanes(connection, event_id, epoch, before.lanes)
-            if before.ordering == "lottery":
-                await commit_to_seed(connection, event_id, epoch)
-                if before.state not in NOT_RUNNING:  # a room that is not running gets its times before it opens
-                    await require_commitment_before_entry(connection, event_id, epoch, before.queue_opens_at)
+            await ordering_of(before.ordering).begin(connection, event_id, epoch)
             now = await _change(connection, event_id, {"epoch": epoch}, "reset", by)
+            if before.state not in NOT_RUNNING:  # a room that is not running gets its times before it opens
+                await ordering_of(now.ordering).check(connection, now)
         return self._remember(now)
 
 
@@ -177,15 +180,18 @@ async def _change(
     lanes = {one.lane for one in wanted["options"].lanes} if "options" in wanted else set(before.lanes)
     if lanes != set(before.lanes):
         await _set_lanes(connection, event_id, before.epoch, lanes)
-    if _changes_order(before, wanted):
-        await check_ordering_may_change(connection, event_id, before.epoch, wanted.get("ordering", before.ordering))
-    ordering, opens_at = (wanted.get(name, getattr(before, name)) for name in ("ordering", "queue_opens_at"))
-    if ordering == "lottery" and (_changes_order(before, wanted) or opens_at != before.queue_opens_at):
-        await require_commitment_before_entry(connection, event_id, before.epoch, opens_at)
+    ordered_by, options = (wanted.get(name, getattr(before, name)) for name in ("ordering", "options"))
+    rules_changed = getattr(options, ordered_by, None) != getattr(before.options, ordered_by, None)
+    other_order = ordered_by != before.ordering or rules_changed
+    if other_order:
+        await _require_nobody_joined(connection, before)
+        await ordering_of(ordered_by).begin(connection, event_id, before.epoch)
     await connection.execute(
         update(room).where(room.c.event_id == event_id).values(**_columns(wanted), version=before.version + 1)
     )
     after = await read(connection, event_id)
+    if other_order or after.queue_opens_at != before.queue_opens_at:
+        await ordering_of(after.ordering).check(connection, after)
     await audit_log.write(
         connection, action, by, subject=of_event(event_id), version=after.version, before=before.configuration(),
         after=after.configuration(),
@@ -198,9 +204,11 @@ def _require_version(room: WaitingRoom, by: RequestedBy) -> None:
         raise VersionMismatch(version=room.version)
 
 
-def _changes_order(before: WaitingRoom, wanted: Mapping[str, Any]) -> bool:
-    options: RoomOptions = wanted.get("options", before.options)
-    return bool(wanted.get("ordering", before.ordering) != before.ordering or options.lottery != before.options.lottery)
+async def _require_nobody_joined(connection: AsyncConnection, room: WaitingRoom) -> None:
+    """Raises `RoomStateConflict` once fans have joined: the order is fixed then. The caller holds the fence."""
+    joined = select(place.c.join_seq).where(place.c.event_id == room.event_id, place.c.epoch == room.epoch)
+    if (await connection.execute(joined.limit(1))).first():
+        raise RoomStateConflict("Fans have joined under the present ordering. Reset the queue to change it.")
 
 
 def _with_options(room: WaitingRoom, wanted: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Requests and responses of the queue's admin API: the waiting room, its access codes, its audit log, its lottery."""
+"""Requests and responses of the queue's admin API: the waiting room, its access codes, its audit log."""
 
 from typing import Annotated, Literal
 
@@ -74,15 +74,6 @@ class AdmitResult(BaseModel):
 
     called: int
     asked: int
-
-
-class DrawRequest(Body):
-    """The public value of the lottery as it was published, without surrounding spaces."""
-
-    public_value: Annotated[
-        str, StringConstraints(strip_whitespace=True, pattern=r"^[^\x00-\x1f]*$", min_length=1, max_length=500)
-    ]
-    reason: ReasonText | None = None
 
 
 class PlanRequest(Body):

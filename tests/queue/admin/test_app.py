@@ -21,7 +21,6 @@ from shared.security.tokens import PassReader, development_keys
 from shared.web.app import internal
 from tests.queue.conftest import (
     EVENT,
-    EVENT_URL,
     ROOM_URL,
     Inventory,
     Queue,
@@ -172,17 +171,3 @@ async def test_the_answer_to_a_heartbeat_report_names_the_time_of_the_next(
     assert await redis.zcard("queue:reporters") == 1
     await queue_client.report_heartbeats(HeartbeatReport(reporter="gateway-1", final=True, events=[]))
     assert await redis.zcard("queue:reporters") == 0
-
-
-async def test_a_lottery_whose_entry_has_closed_cannot_be_opened(admin):
-    value = {"what": "an index", "known_at": "2020-01-01T12:00:00Z"}
-    rules = {"entry_closes_at": "2020-01-01T10:00:00Z", "public_value": value}
-    assert (await put_event(admin, ordering="lottery", lottery=rules)).json()["lottery"] == rules
-    refused = await admin.post(f"{ROOM_URL}/open")
-    assert (refused.status_code, refused.json()["type"]) == (409, "/problems/room-state-conflict")
-    assert (await admin.get(ROOM_URL)).json()["state"] == "draft"
-    for public_value in ("", "  ", "x" * 501, "a\u0000b"):
-        body = {"public_value": public_value}
-        assert (await admin.post(f"{EVENT_URL}/lottery/draw", json=body)).status_code == 422
-    early = await admin.post(f"{EVENT_URL}/lottery/draw", json={"public_value": "1"}, headers=credentials("viewer"))
-    assert early.status_code == 403

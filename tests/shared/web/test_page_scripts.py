@@ -1,31 +1,26 @@
-"""Scripts of the pages outside a browser: what they send again and under which key, amounts, the check of a lottery."""
+"""Scripts of the pages outside a browser: what they send again and under which key, and amounts."""
 
 import json
 import shutil
 import subprocess
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from onsale.lottery_check import drawn_orders
 from services.gateway.api.queue import waiting_status
 from services.gateway.waiting_line import snapshot
 from services.gateway.waiting_line.snapshot import LineSnapshot, Polls
 from services.gateway.waiting_line.wait_estimate import WaitEstimate
 from shared.contracts.room_options import Lane, RoomOptions
-from shared.rules.lottery_ranking import commitment
 from shared.security.tokens import QueueToken
 from tests.gateway.frames import START_MS, lanes, line_frame
-from tests.support.lotteries import NOON, published
 
 WEB = Path(__file__).parents[3] / "web"
 CLIENT = "fans/onsale.ts"
 REFUSED = [409, {"type": "/problems/seats-taken"}]
 PROOF_NEEDED = [403, {"type": "/problems/proof-of-work-needed", "challenge": {}}]
-MINE = "Your number 34 got its place."
-PLACE = {"lane": 0, "join_seq": 34, "rank": drawn_orders(published())[0].rank(34)}
 
 
 def run(file: str, action: str, given: Any) -> Any:
@@ -131,24 +126,3 @@ def test_a_page_asks_for_its_status_where_the_public_line_does_not_tell_it() -> 
     ]  # fmt: skip
     computes = [answer is not None for answer in run(CLIENT, "placeByLine", asked)]
     assert computes == [True, True, *[False] * 6]
-
-
-FORGED: list[tuple[dict[str, Any], list[str]]] = [
-    ({}, []),
-    ({"seed": "00" * 32}, ["The secret is the one committed to.", MINE]),
-    ({"seed": "00" * 32, "commitment": commitment(bytes(32))}, [MINE]),
-    ({"public_value": "24,331.10"}, [MINE]),
-    ({"committed_at": NOON}, ["The secret was committed to before entry opened."]),
-    ({"closed_at": NOON - timedelta(seconds=1)}, ["Entry closed when it was to close, not before."]),
-    ({"counted_at": NOON + timedelta(hours=2)}, ["The entrants were published before the value was known."]),
-    ({"drawn_at": NOON + timedelta(minutes=59)}, ["It was drawn after the value was known."]),
-    ({"algorithm": "another"}, ["It is drawn by the rules this page knows."]),
-]
-
-
-def test_the_pages_own_check_finds_what_is_wrong_with_a_lottery() -> None:
-    documents = [published(**forged).model_dump(mode="json") for forged, _ in FORGED]
-    found = run("fans/lottery_check.js", "check", [documents, PLACE])
-    assert [[what for what, holds, _ in checks if holds is False] for checks in found] == [
-        failed for _, failed in FORGED
-    ]

@@ -12,8 +12,7 @@ from sqlalchemy import Row, insert, text
 from services.queue import tables
 from services.queue.admission.gatekeeper import admit_now
 from services.queue.app import build, create_app
-from services.queue.rooms.model import RequestedBy
-from services.queue.rooms.ranking import commit_to_seed
+from services.queue.rooms.model import RequestedBy, ordering_of
 from services.queue.rooms.store import Action, add_lanes
 from services.queue.settings import Settings
 from services.queue.tuning import Tuning
@@ -62,8 +61,7 @@ class QueueService(FaultyNeighbour):
         async with self.database.db.begin() as connection:
             await connection.execute(insert(tables.room).values(row))
             await add_lanes(connection, event_id, epoch, [one.lane for one in part.lanes])
-            if part.lottery:
-                await commit_to_seed(connection, event_id, epoch)
+            await ordering_of(part.ordering).begin(connection, event_id, epoch)
         room = await self.state.rooms.read(event_id)
         await self.state.recovery._write_redis(room, ramp=False)
         with self.frames_are_lost():

@@ -8,7 +8,7 @@
 -- KEYS[4] misses hash how many calls each place missed
 -- KEYS[5] unwritten zset changes not yet in the database
 -- KEYS[6+] lane_keys list per lane: inflight, alive:0, alive:1, alive:2, taken, done
--- ARGV[1] epoch str the room's epoch token: the epoch, followed by .1 once its lottery is drawn and ranks count
+-- ARGV[1] epoch str the room's epoch token: the epoch, followed by .1 once ranks count
 -- ARGV[2] generation int number of this rebuild, raised in the database before that was read
 -- ARGV[3] ramp int 1: the rate ramps up, as after a loss of Redis
 -- ARGV[4] clock_offset_ms int added to Redis' clock; 0 outside tests
@@ -18,7 +18,7 @@
 -- ARGV[8] misses_json json lane:seq and count, flat
 -- ARGV[9+] bitmaps list per lane: taken, done
 read_room('version', 'change_n')
-if number('generation') >= tonumber(ARGV[2]) or number('epoch') > tonumber(ARGV[1]) then return 'older' end
+if number('generation') >= tonumber(ARGV[2]) or math.floor(number('epoch')) > tonumber(ARGV[1]) then return 'older' end
 
 local now, fields = clock(ARGV[4]), cjson.decode(ARGV[5])
 for i = 1, #fields, 2 do

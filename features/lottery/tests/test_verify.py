@@ -1,16 +1,43 @@
-"""Verifying a published lottery: a forgery makes one check print NO and the exit code 1."""
+"""Verifying a published lottery: a forgery makes one check print NO and the exit code 1, and the page says so too."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from onsale.lottery_check import Evidence, check, drawn_orders
-from shared.contracts.lottery import PublishedLottery
-from shared.rules.lottery_ranking import climb, commitment, root
-from tests.support.lotteries import LEAVES, NOON, VALUE, proof, published
+from features.lottery.arithmetic import climb, commitment, leaf, path, receipt, root
+from features.lottery.check import Evidence, check, drawn_orders
+from features.lottery.contracts import EntryProof, PublishedLottery
+from tests.shared.web.test_page_scripts import run
 from tests.support.running.command_line import Command
+
+SEED, BLIND, VALUE = b"s" * 32, b"b" * 32, "24,331.09"
+NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
+LEAVES = [leaf(0, entry, receipt(BLIND, 0, entry, f"fan-{entry}")) for entry in range(1, 201)]
+
+
+def published(**changes: Any) -> PublishedLottery:
+    """A correct lottery with 200 entrants; `changes` replace published facts."""
+    facts = {
+        "event_id": "show", "epoch": 1, "stage": "drawn", "commitment": commitment(SEED),
+        "committed_at": NOON - timedelta(days=3), "queue_opens_at": NOON - timedelta(hours=2),
+        "rules": {"entry_closes_at": NOON, "public_value": {"what": "an index", "known_at": NOON + timedelta(hours=1)}},
+        "closed_at": NOON + timedelta(seconds=1), "counted_at": NOON + timedelta(seconds=3),
+        "entrants": {0: {"n": 200, "taken": 200, "hash": root(LEAVES).hex()}},
+        "public_value": VALUE, "seed": SEED.hex(), "drawn_at": NOON + timedelta(hours=1, minutes=2),
+    }  # fmt: skip
+    return PublishedLottery.model_validate({**facts, **changes})
+
+
+def proof(entry: int, **changes: Any) -> EntryProof:
+    entry_receipt = receipt(BLIND, 0, entry, f"fan-{entry}")
+    facts = {"event_id": "show", "epoch": 1, "lane": 0, "entry": entry, "entrants_n": 200, "receipt": entry_receipt,
+             "path": path(LEAVES, entry - 1)}  # fmt: skip
+    return EntryProof.model_validate({**facts, **changes})
+
+
+# -- the checks --------------------------------------------------------------------------------------------------------
 
 
 def failed_checks(lottery: PublishedLottery, evidence: Evidence) -> list[str]:
@@ -92,3 +119,27 @@ def test_places_of_a_lottery_of_millions_are_checked_by_sample():
     entrants = {0: {"n": 3_000_000, "taken": 3_000_000, "hash": "11" * 32}}
     [sampled] = [row for row in check(published(entrants=entrants), Evidence()) if "every entrant" in row.statement]
     assert (sampled.holds, sampled.detail) == (True, "100,000 of 3,000,000 computed")
+
+
+# -- the check on the fans' page ---------------------------------------------------------------------------------------
+
+MINE = "Your number 34 got its place."
+FORGED: list[tuple[dict[str, Any], list[str]]] = [
+    ({}, []),
+    ({"seed": "00" * 32}, ["The secret is the one committed to.", MINE]),
+    ({"seed": "00" * 32, "commitment": commitment(bytes(32))}, [MINE]),
+    ({"public_value": "24,331.10"}, [MINE]),
+    ({"committed_at": NOON}, ["The secret was committed to before entry opened."]),
+    ({"closed_at": NOON - timedelta(seconds=1)}, ["Entry closed when it was to close, not before."]),
+    ({"counted_at": NOON + timedelta(hours=2)}, ["The entrants were published before the value was known."]),
+    ({"drawn_at": NOON + timedelta(minutes=59)}, ["It was drawn after the value was known."]),
+    ({"algorithm": "another"}, ["It is drawn by the rules this page knows."]),
+]
+
+
+def test_the_pages_own_check_finds_what_is_wrong_with_a_lottery() -> None:
+    documents = [published(**forged).model_dump(mode="json") for forged, _ in FORGED]
+    found = run("fans/lottery_check.js", "check", [documents, {"lane": 0, "join_seq": 34, "rank": PLACE}])
+    assert [[what for what, holds, _ in checks if holds is False] for checks in found] == [
+        failed for _, failed in FORGED
+    ]

@@ -6,11 +6,12 @@ from typing import Any, cast
 
 import httpx
 
-from services.gateway.waiting_line.lottery_cache import LotteryCache
+from features.lottery.contracts import ProofQuestion
+from features.lottery.gateway import LotteryCache
+from features.lottery.tests.draws import close_entry, draw, open_lottery, published
 from shared.contracts.frames import LineFrame
-from shared.contracts.queue import LotteryClient, ProofQuestion
+from shared.rpc import ServiceClient
 from shared.security.tokens import QueueToken
-from tests.queue.lottery.draws import close_entry, draw, open_lottery
 from tests.support.running.queue_service import QueueService
 from tests.support.running.suite import bearer, problem
 
@@ -83,7 +84,7 @@ async def test_many_requests_for_the_published_lottery_are_one_to_the_queue(queu
     await open_lottery(queue)
     answers = await asyncio.gather(*(fan.get("/events/show/queue/lottery") for _ in range(50)))
     assert {answer.status_code for answer in answers} == {200}
-    assert answers[0].json()["commitment"] == (await queue.state.lottery.published("show")).commitment
+    assert answers[0].json()["commitment"] == (await published(queue)).commitment
     assert answers[0].headers["cache-control"] == "public, max-age=1"
     assert queue.calls["/lottery"] == 1
 
@@ -100,12 +101,12 @@ async def test_a_room_without_a_lottery_answers_404(queue, fan):
 async def test_one_place_takes_one_of_the_proofs_under_way():
     go_on, asked = asyncio.Event(), list[ProofQuestion]()
 
-    async def prove(question: ProofQuestion) -> str:
+    async def call(_path: str, question: ProofQuestion, _answer: object) -> str:
         asked.append(question)
         await go_on.wait()
         return question.place.holder
 
-    lotteries: Any = LotteryCache(cast(LotteryClient, SimpleNamespace(prove=prove)))
+    lotteries: Any = LotteryCache(cast(ServiceClient, SimpleNamespace(call=call)))
     places = [QueueToken("show", 1, 0, 7, holder=holder, issued_at_s=0) for holder in ["greedy"] * 40 + ["fan"]]
     proofs = [asyncio.create_task(lotteries.prove(place)) for place in places]
     await asyncio.sleep(0.01)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.rules import lottery_ranking
-from shared.rules.lottery_ranking import Permutation, climb, commitment, draw_key, leaf, path, root
+from features.lottery import arithmetic
+from features.lottery.arithmetic import Permutation, climb, commitment, draw_key, leaf, path, root
 
 KEYS = st.binary(min_size=32, max_size=32)
 VALUES = st.text(min_size=1, max_size=40)
@@ -157,7 +157,7 @@ def test_every_order_is_equally_likely():
 def test_these_tests_find_a_permutation_that_is_not_uniform(monkeypatch: pytest.MonkeyPatch):
     assert chi_square(tenths_of_one(biased, 1)) > FAIR_BELOW
     assert chi_square(gaps_of_two(rotated)) > FAIR_BELOW
-    monkeypatch.setattr(lottery_ranking, "ROUNDS", 4)
+    monkeypatch.setattr(arithmetic, "ROUNDS", 4)
     assert chi_square(whole_orders(fair)) > FAIR_BELOW, "four rounds are too few for few entrants"
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from shared.contracts.lottery import PublishedLottery
+from features.lottery.contracts import PublishedLottery
+from features.lottery.queue.draw import Lotteries
 from shared.runtime.clock import rfc3339
 from tests.queue.conftest import EVENT, TEST, Queue
 
@@ -18,11 +19,15 @@ async def open_lottery(queue: Queue, **room) -> None:
 
 async def close_entry(queue: Queue) -> None:
     queue.advance_clock(101)
-    await queue.state.lottery.advance()
+    await Lotteries(queue.state).advance()
 
 
 async def draw(queue: Queue, value: str = VALUE) -> PublishedLottery:
-    return await queue.state.lottery.draw(EVENT, value, TEST)
+    return await Lotteries(queue.state).draw(EVENT, value, TEST)
+
+
+async def published(queue: Queue) -> PublishedLottery:
+    return await Lotteries(queue.state).published(EVENT)
 
 
 async def open_and_draw(queue: Queue, entrants_n: int = 12, **room) -> list[int]:

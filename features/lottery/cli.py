@@ -7,13 +7,12 @@ from typing import Annotated, Any, TypeVar
 import httpx
 import typer
 from pydantic import BaseModel, ValidationError
-from rich.console import Console
 from rich.table import Table
 
+from features.lottery.check import Evidence, check
+from features.lottery.contracts import EntryProof, PublishedLottery
 from onsale.cli.context import AdminCommands, EventId, add_action, out, target
 from onsale.errors import OperatorError
-from onsale.lottery_check import Check, Evidence, check
-from shared.contracts.lottery import EntryProof, PublishedLottery
 
 app = AdminCommands(help="Draw the lottery of a pre-queue, or verify a published one.")
 Document = TypeVar("Document", bound=BaseModel)
@@ -28,7 +27,7 @@ HOLDS = {True: "[green]yes[/]", False: "[red]NO[/]", None: "[dim]open[/]"}
 
 def _drawn(*, answer: PublishedLottery, event_id: str, **_: Any) -> str:
     entrants_n = sum(entrants.n for entrants in answer.entrants.values())
-    return f"{event_id}: drawn, {entrants_n:,} places. Check it: onsale lottery verify {event_id}"
+    return f"{event_id}: drawn, {entrants_n:,} places. Verified it: onsale lottery verify {event_id}"
 
 
 add_action(
@@ -79,17 +78,13 @@ def verify(
         earlier=_read(PublishedLottery, str(earlier)) if earlier else None,
         proof=_read(EntryProof, str(proof)) if proof else None,
     )
-    if not print_checks(out, lottery, check(lottery, evidence)):
-        raise typer.Exit(1)
-
-
-def print_checks(screen: Console, lottery: PublishedLottery, checks: list[Check]) -> bool:
-    """Prints a row for each check; whether none of them failed."""
+    checks = check(lottery, evidence)
     table = Table("checked", "holds", "detail", title=f"{lottery.event_id}, epoch {lottery.epoch}: {lottery.stage}")
     for each in checks:
         table.add_row(each.statement, HOLDS[each.holds], each.detail)
-    screen.print(table)
-    return all(each.holds is not False for each in checks)
+    out.print(table)
+    if any(each.holds is False for each in checks):
+        raise typer.Exit(1)
 
 
 def _read(kind: type[Document], source: str) -> Document:

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from shared.contracts.lottery import EntryProof, PublishedLottery
-from shared.rules.lottery_ranking import ALGORITHM, Permutation, climb, commitment, draw_key, leaf
+from features.lottery.arithmetic import ALGORITHM, Permutation, climb, commitment, draw_key, leaf
+from features.lottery.contracts import EntryProof, PublishedLottery
 
 COMPUTE_ALL_UP_TO = 1_000_000
 SAMPLE = 100_000
 
 
-class Check(NamedTuple):
+class Verified(NamedTuple):
     """A statement about the lottery; `holds` is None when it cannot be checked at this stage."""
 
     statement: str
@@ -33,7 +33,7 @@ class Evidence(NamedTuple):
     proof: EntryProof | None = None
 
 
-def check(lottery: PublishedLottery, evidence: Evidence) -> list[Check]:
+def check(lottery: PublishedLottery, evidence: Evidence) -> list[Verified]:
     """All checks that are possible at the lottery's stage and with this evidence."""
     checks = [*_times(lottery), *_drawing(lottery, evidence)]
     if evidence.earlier is not None:
@@ -67,87 +67,83 @@ def drawn_orders(lottery: PublishedLottery) -> dict[int, Permutation]:
     }
 
 
-def _times(lottery: PublishedLottery) -> Iterator[Check]:
+def _times(lottery: PublishedLottery) -> Iterator[Verified]:
     known_at = lottery.rules.public_value.known_at
-    yield Check("it is drawn by the rules we know", lottery.algorithm == ALGORITHM, lottery.algorithm)
+    yield Verified("it is drawn by the rules we know", lottery.algorithm == ALGORITHM, lottery.algorithm)
     opened, by = ("opened", lottery.queue_opens_at) if lottery.queue_opens_at else ("closed", lottery.closed_at)
     early = None if by is None else lottery.committed_at <= by
-    yield Check(f"the seed was committed to before entry {opened}", early, _at(lottery.committed_at))
+    yield Verified(f"the seed was committed to before entry {opened}", early, _at(lottery.committed_at))
     closed = None if lottery.closed_at is None else lottery.closed_at >= lottery.rules.entry_closes_at
-    yield Check("entry closed when it was to close, not before", closed, _at(lottery.closed_at))
+    yield Verified("entry closed when it was to close, not before", closed, _at(lottery.closed_at))
     counted = None if lottery.counted_at is None else lottery.counted_at < known_at
-    yield Check("the entrants were published before the value was known", counted, _at(lottery.counted_at))
+    yield Verified("the entrants were published before the value was known", counted, _at(lottery.counted_at))
     drawn = None if lottery.drawn_at is None else lottery.drawn_at >= known_at
-    yield Check("it was drawn after the value was known", drawn, _at(lottery.drawn_at))
+    yield Verified("it was drawn after the value was known", drawn, _at(lottery.drawn_at))
 
 
-def _drawing(lottery: PublishedLottery, evidence: Evidence) -> Iterator[Check]:
+def _drawing(lottery: PublishedLottery, evidence: Evidence) -> Iterator[Verified]:
     if lottery.seed is None or lottery.public_value is None:
-        yield Check("the seed is the one committed to", None, "not drawn yet; the commitment is " + lottery.commitment)
+        yield Verified(
+            "the seed is the one committed to", None, "not drawn yet; the commitment is " + lottery.commitment
+        )
         return
-    yield Check(
+    yield Verified(
         "the seed is the one committed to", commitment(bytes.fromhex(lottery.seed)) == lottery.commitment, lottery.seed
     )
     if evidence.public_value is None:
         detail = (
             f"“{lottery.public_value}”: compare with {lottery.rules.public_value.what}, or name it by --public-value"
         )
-        yield Check("the public value is the one that became known", None, detail)
+        yield Verified("the public value is the one that became known", None, detail)
     else:
         same = evidence.public_value.strip() == lottery.public_value
-        yield Check("the public value is the one that became known", same, f"“{lottery.public_value}”")
+        yield Verified("the public value is the one that became known", same, f"“{lottery.public_value}”")
     for lane, drawn in drawn_orders(lottery).items():
         yield _permutation(lane, drawn)
 
 
-def _permutation(lane: int, drawn: Permutation) -> Check:
+def _permutation(lane: int, drawn: Permutation) -> Verified:
     n = drawn.entrants_n
     if n > COMPUTE_ALL_UP_TO:
         holds = all(drawn.entry(drawn.rank(entry)) == entry for entry in range(1, SAMPLE + 1))
-        return Check(f"lane {lane}: every entrant has one place", holds, f"{SAMPLE:,} of {n:,} computed")
-    holds = all(times == 1 for times in _counts(drawn))
-    return Check(f"lane {lane}: every entrant has one place", holds, f"all {n:,} computed")
+    else:
+        holds = sorted(drawn.rank(entry) for entry in range(1, n + 1)) == [*range(1, n + 1)]
+    computed = f"{SAMPLE:,} of {n:,}" if n > COMPUTE_ALL_UP_TO else f"all {n:,}"
+    return Verified(f"lane {lane}: every entrant has one place", holds, f"{computed} computed")
 
 
-def _counts(drawn: Permutation) -> list[int]:
-    counts = [0] * drawn.entrants_n
-    for entry in range(1, drawn.entrants_n + 1):
-        counts[drawn.rank(entry) - 1] += 1
-    return counts
-
-
-def _earlier(lottery: PublishedLottery, before: PublishedLottery) -> Iterator[Check]:
+def _earlier(lottery: PublishedLottery, before: PublishedLottery) -> Iterator[Verified]:
     same_line = (lottery.event_id, lottery.epoch) == (before.event_id, before.epoch)
-    yield Check("it is the lottery of the earlier document", same_line, f"{lottery.event_id}, epoch {lottery.epoch}")
+    yield Verified("it is the lottery of the earlier document", same_line, f"{lottery.event_id}, epoch {lottery.epoch}")
     promised = lottery.commitment == before.commitment and lottery.rules == before.rules
-    yield Check("commitment and rules are those of the earlier document", promised, before.commitment)
+    yield Verified("commitment and rules are those of the earlier document", promised, before.commitment)
     if before.counted_at is not None:
-        yield Check("so are the entrants", lottery.entrants == before.entrants, _count(before))
+        yield Verified("so are the entrants", lottery.entrants == before.entrants, _count(before))
     if before.seed is not None:
         drawn = (lottery.seed, lottery.public_value) == (before.seed, before.public_value)
-        yield Check("so are seed and public value", drawn, str(before.public_value))
+        yield Verified("so are seed and public value", drawn, str(before.public_value))
 
 
-def _proof(lottery: PublishedLottery, proof: EntryProof) -> Check:
+def _proof(lottery: PublishedLottery, proof: EntryProof) -> Verified:
     entrants = lottery.entrants.get(proof.lane)
     statement = f"entry {proof.entry} was counted with its owner"
     if entrants is None:
-        return Check(statement, None, "the entrants are not published yet")
+        return Verified(statement, None, "the entrants are not published yet")
     same_lottery = (proof.event_id, proof.epoch, proof.entrants_n) == (lottery.event_id, lottery.epoch, entrants.n)
     root_hash = climb(leaf(proof.lane, proof.entry, proof.receipt), proof.entry - 1, entrants.n, proof.path)
-    return Check(
+    return Verified(
         statement, same_lottery and proof.entry <= entrants.n and root_hash == entrants.hash, f"hash {entrants.hash}"
     )
 
 
-def _rank(lottery: PublishedLottery, evidence: Evidence) -> Check:
+def _rank(lottery: PublishedLottery, evidence: Evidence) -> Verified:
     drawn = drawn_orders(lottery).get(evidence.lane)
     if drawn is None or evidence.entry is None:
-        return Check(f"entry {evidence.entry} has its place", None, "not drawn yet")
+        return Verified(f"entry {evidence.entry} has its place", None, "not drawn yet")
     rank = drawn.rank(evidence.entry)
     late = " (a late comer: keeps its number)" if evidence.entry > drawn.entrants_n else ""
     statement = f"entry {evidence.entry} got place {evidence.place or rank}"
-    return Check(statement, evidence.place is None or evidence.place == rank, f"computed: {rank}{late}")
+    return Verified(statement, evidence.place is None or evidence.place == rank, f"computed: {rank}{late}")
 
 
 def _at(at: datetime | None) -> str:

@@ -1,10 +1,14 @@
 """The data that a lottery publishes at each stage: anyone can verify a draw from it (`onsale lottery verify`)."""
 
-from pydantic import AwareDatetime, Field
+from typing import Annotated
 
-from shared.contracts.fields import ServiceMessage
-from shared.contracts.room_options import LotteryRules
-from shared.rules.lottery_ranking import ALGORITHM
+from pydantic import AwareDatetime, Field, StringConstraints
+
+from features.lottery.arithmetic import ALGORITHM
+from features.lottery.rules import LotteryRules
+from shared.contracts.fields import Body, ReasonText, ServiceMessage
+from shared.contracts.queue import PlaceRef
+from shared.errors.problems import Problem
 
 HEX_32 = r"^[0-9a-f]{64}$"
 
@@ -46,3 +50,28 @@ class EntryProof(ServiceMessage):
     entrants_n: int = Field(ge=1)
     receipt: str = Field(pattern=HEX_32)
     path: list[str] = Field(max_length=64)
+
+
+class ProofQuestion(ServiceMessage):
+    """A place, as its queue token names it."""
+
+    event_id: str
+    epoch: int
+    place: PlaceRef
+
+
+class DrawRequest(Body):
+    """The public value of the lottery as it was published, without surrounding spaces."""
+
+    public_value: Annotated[
+        str, StringConstraints(strip_whitespace=True, pattern=r"^[^\x00-\x1f]*$", min_length=1, max_length=500)
+    ]
+    reason: ReasonText | None = None
+
+
+class NoLottery(Problem, status=404):
+    """The waiting room of this event has no lottery."""
+
+
+class NotEntered(Problem, status=404):
+    """There is no proof of entry for this place."""

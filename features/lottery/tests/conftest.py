@@ -1,0 +1,1 @@
+from tests.onsale.conftest import onsale  # noqa: F401 - a fixture

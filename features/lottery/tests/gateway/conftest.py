@@ -1,0 +1,1 @@
+from tests.gateway.conftest import app, browser, fan, inventory, publish_frame, queue, settings, state  # noqa: F401 - fixtures
