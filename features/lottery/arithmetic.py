@@ -35,32 +35,23 @@ class Permutation:
 
     def rank(self, entry: int) -> int:
         """The rank that was drawn for this entry number."""
-        if not 1 <= entry <= self.entrants_n:
-            return entry
-        at = entry - 1
-        while True:
-            row, column = divmod(at, self._columns)
-            for number, table in enumerate(self._tables):
-                if number % 2:
-                    column = (column + table[row]) % self._columns
-                else:
-                    row = (row + table[column]) % self._rows
-            at = row * self._columns + column
-            if at < self.entrants_n:
-                return at + 1
+        return self._walked(entry, range(ROUNDS), 1)
 
     def entry(self, rank: int) -> int:
         """The entry number that was drawn for this rank."""
-        if not 1 <= rank <= self.entrants_n:
-            return rank
-        at = rank - 1
+        return self._walked(rank, range(ROUNDS - 1, -1, -1), -1)
+
+    def _walked(self, number: int, rounds: Iterable[int], sign: int) -> int:
+        if not 1 <= number <= self.entrants_n:
+            return number
+        at, tables = number - 1, self._tables
         while True:
             row, column = divmod(at, self._columns)
-            for number in range(ROUNDS - 1, -1, -1):
-                if number % 2:
-                    column = (column - self._tables[number][row]) % self._columns
+            for which in rounds:
+                if which % 2:
+                    column = (column + sign * tables[which][row]) % self._columns
                 else:
-                    row = (row - self._tables[number][column]) % self._rows
+                    row = (row + sign * tables[which][column]) % self._rows
             at = row * self._columns + column
             if at < self.entrants_n:
                 return at + 1

@@ -68,17 +68,17 @@ def drawn_orders(lottery: PublishedLottery) -> dict[int, Permutation]:
 
 
 def _times(lottery: PublishedLottery) -> Iterator[Verified]:
-    known_at = lottery.rules.public_value.known_at
+    closed_at, counted_at, drawn_at = lottery.closed_at, lottery.counted_at, lottery.drawn_at
+    closes_at, known_at = lottery.rules.entry_closes_at, lottery.rules.public_value.known_at
+    opened, by = ("opened", lottery.queue_opens_at) if lottery.queue_opens_at else ("closed", closed_at)
     yield Verified("it is drawn by the rules we know", lottery.algorithm == ALGORITHM, lottery.algorithm)
-    opened, by = ("opened", lottery.queue_opens_at) if lottery.queue_opens_at else ("closed", lottery.closed_at)
-    early = None if by is None else lottery.committed_at <= by
-    yield Verified(f"the seed was committed to before entry {opened}", early, _at(lottery.committed_at))
-    closed = None if lottery.closed_at is None else lottery.closed_at >= lottery.rules.entry_closes_at
-    yield Verified("entry closed when it was to close, not before", closed, _at(lottery.closed_at))
-    counted = None if lottery.counted_at is None else lottery.counted_at < known_at
-    yield Verified("the entrants were published before the value was known", counted, _at(lottery.counted_at))
-    drawn = None if lottery.drawn_at is None else lottery.drawn_at >= known_at
-    yield Verified("it was drawn after the value was known", drawn, _at(lottery.drawn_at))
+    for statement, at, holds in (
+        (f"the seed was committed to before entry {opened}", lottery.committed_at, by and lottery.committed_at <= by),
+        ("entry closed when it was to close, not before", closed_at, closed_at and closed_at >= closes_at),
+        ("the entrants were published before the value was known", counted_at, counted_at and counted_at < known_at),
+        ("it was drawn after the value was known", drawn_at, drawn_at and drawn_at >= known_at),
+    ):
+        yield Verified(statement, holds if isinstance(holds, bool) else None, _at(at))
 
 
 def _drawing(lottery: PublishedLottery, evidence: Evidence) -> Iterator[Verified]:
@@ -91,10 +91,8 @@ def _drawing(lottery: PublishedLottery, evidence: Evidence) -> Iterator[Verified
         "the seed is the one committed to", commitment(bytes.fromhex(lottery.seed)) == lottery.commitment, lottery.seed
     )
     if evidence.public_value is None:
-        detail = (
-            f"“{lottery.public_value}”: compare with {lottery.rules.public_value.what}, or name it by --public-value"
-        )
-        yield Verified("the public value is the one that became known", None, detail)
+        source = f"compare with {lottery.rules.public_value.what}, or name it by --public-value"
+        yield Verified("the public value is the one that became known", None, f"“{lottery.public_value}”: {source}")
     else:
         same = evidence.public_value.strip() == lottery.public_value
         yield Verified("the public value is the one that became known", same, f"“{lottery.public_value}”")

@@ -92,8 +92,9 @@ def _read(kind: type[Document], source: str) -> Document:
     try:
         return kind.model_validate_json(_bytes(source))
     except ValidationError as refused:
-        count = refused.error_count()
-        raise OperatorError(f"{source} does not hold what a lottery publishes: {count} fields.") from refused
+        raise OperatorError(
+            f"{source} does not hold what a lottery publishes: {refused.error_count()} fields."
+        ) from refused
 
 
 def _bytes(source: str) -> bytes:

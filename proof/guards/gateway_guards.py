@@ -246,7 +246,7 @@ GUARDS = (
     ),
     Guard(
         "Before the draw nobody has a position",
-        f"{LINE}/snapshot.py", "return None if self.ranking.pending else self.ranking.rank(", "return self.ranking.rank(",
+        f"{LINE}/snapshot.py", "rank = None if self.ranking.pending else self.ranking.rank(", "rank = self.ranking.rank(",
         "test_before_the_draw_no_fan_has_a_position",
     ),
     Guard(

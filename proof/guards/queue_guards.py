@@ -505,7 +505,7 @@ ACCESS = (
     ),
     Guard(
         "A double click admits once",
-        f"{QUEUE}/rooms/admit_keys.py", "            if (await connection.execute(insert(admit_key).values(row).on_conflict_do_nothing())).rowcount:",
+        f"{QUEUE}/rooms/store.py", "            if (await connection.execute(insert(admit_key).values(row).on_conflict_do_nothing())).rowcount:",
         "            if (await connection.execute(insert(admit_key).values(row).on_conflict_do_nothing())) is not None:",
         "test_requests_with_one_idempotency_key_admit_once",
     ),

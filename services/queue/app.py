@@ -6,14 +6,14 @@ from functools import partial
 
 from fastapi import FastAPI
 
-from services.queue import gauges, internal
+from services.queue import internal
 from services.queue.access.access_code_store import AccessCodeStore
 from services.queue.admin import access_codes, room_actions
 from services.queue.admin import rooms as admin_rooms
 from services.queue.admission.autotune import Autotune, ControlLoop
 from services.queue.admission.ceiling import Ceilings, LoadCache
 from services.queue.admission.gatekeeper import Gatekeeper
-from services.queue.admission.publisher import FramePublisher
+from services.queue.admission.publisher import GAUGES_S, FramePublisher, refresh_gauges
 from services.queue.admission.stock import StockCache
 from services.queue.line.rebuild import Recovery
 from services.queue.line.redis_line import RedisLine
@@ -146,7 +146,7 @@ def _start(
     loops.every(RECONCILE_S, state.slot_reconciler.run_once, name="queue reconcile")
     loops.every(RAISE_COUNTERS_S, gatekeeper.raise_counters, name="queue counters")
     loops.every(tuning.guard_interval_s, state.control_loop.run_once, name="queue control loop")
-    loops.every(gauges.REFRESH_S, partial(gauges.refresh_gauges, gatekeeper, db, state.line.redis), name="queue gauges")
+    loops.every(GAUGES_S, partial(refresh_gauges, gatekeeper.frames, db, state.line.redis), name="queue gauges")
     loops.every(ENGINES_S, partial(refresh_engine_gauges, "queue", db, state.line.redis), name="queue engine gauges")
     loops.keep(gatekeeper.stock_cache.listen, name="queue stock")
     loops.keep(state.control_loop.ceilings.load_cache.listen, name="queue load")

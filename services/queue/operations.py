@@ -15,10 +15,9 @@ from services.queue.line.rebuild import Recovery
 from services.queue.line.redis_line import RedisLine
 from services.queue.line.repository import LaneTotals, LineRepository
 from services.queue.problems import RoomStateConflict
-from services.queue.rooms.admit_keys import AdmitKeys
 from services.queue.rooms.capacity_plan import make_plan, slot_use
 from services.queue.rooms.model import RequestedBy, WaitingRoom
-from services.queue.rooms.store import Action, Rooms
+from services.queue.rooms.store import Action, AdmitKeys, Rooms
 from services.queue.tables import audit_log
 from shared.audit_log import of_event
 from shared.contracts.admin.audit import AuditPage

@@ -25,9 +25,9 @@ from features.lottery.contracts import (
     ProofQuestion,
     PublishedLottery,
 )
-from features.lottery.queue.ordering import lottery, of_epoch, rules_of
+from features.lottery.queue.ordering import lottery, of_epoch
 from features.lottery.ranking import LotteryRanking
-from features.lottery.rules import LotteryRules
+from features.lottery.rules import LotteryRules, RoomLottery
 from services.queue.admin.rooms import EVENT
 from services.queue.line.repository import LineRepository
 from services.queue.problems import RoomStateConflict
@@ -39,6 +39,7 @@ from services.queue.tables import lane as lane_table
 from services.queue.tables import room as room_table
 from shared.audit_log import of_event
 from shared.concurrency.background import Loops, Quiet
+from shared.contracts.file_parts import part_of
 from shared.contracts.queue import RoomQuestion
 from shared.errors.problems import BadCredential, StaleEpoch
 from shared.postgres.engine import AsyncConnection, statement
@@ -51,7 +52,7 @@ from shared.web.parts import Part
 from shared.web.request import EventIdPath
 
 ADVANCE_S = 1.0
-DIGEST_HEX = 64
+DIGEST_BYTES = 32
 ENTRANTS = statement(__package__, "entrants")
 LANES = select(lane_table.c.lane).with_for_update()
 API = InternalApi()
@@ -68,8 +69,8 @@ class Lotteries:
 
     async def advance(self) -> Quiet:
         """Every second: closes entry that is due and counts the entrants. A room in draft waits for its operator."""
-        rooms = [(room, _ranking(room)) for room in self._rooms.known.values() if room.state != "draft"]
-        pending = [(room, ranking) for room, ranking in rooms if ranking and ranking.pending]
+        rooms = [room for room in self._rooms.known.values() if room.state != "draft"]
+        pending = [(room, ranking) for room in rooms if (ranking := _ranking(room)) and ranking.pending]
         if not pending:
             return Quiet(0)
         async with self._db.connect() as connection:
@@ -147,7 +148,6 @@ class Lotteries:
         async with self._db.connect() as connection:
             room = await read(connection, event_id)
             row, rules = await _row(connection, room), _rules(room)
-        counted = row.counted_at is not None
         return PublishedLottery(
             event_id=event_id,
             epoch=room.epoch,
@@ -157,7 +157,7 @@ class Lotteries:
             queue_opens_at=room.queue_opens_at,
             rules=rules,
             closed_at=row.closed_at,
-            entrants={int(lane): Entrants(**of) for lane, of in row.entrants.items()} if counted else {},
+            entrants={int(lane): Entrants(**of) for lane, of in row.entrants.items()} if row.counted_at else {},
             counted_at=row.counted_at,
             public_value=row.public_value,
             seed=row.seed.hex() if row.public_value is not None else None,
@@ -188,7 +188,7 @@ def _ranking(room: WaitingRoom) -> LotteryRanking | None:
 
 
 def _rules(room: WaitingRoom) -> LotteryRules:
-    if (rules := rules_of(room)) is None:
+    if (rules := part_of(room.options, RoomLottery).lottery) is None:
         raise NoLottery
     return rules
 
@@ -259,7 +259,8 @@ async def prove_entry(state: State, question: ProofQuestion) -> EntryProof:
         leaves, receipts = await _chunk(
             connection, room, row.blind, place.lane, first=first, last=min(entrants_n, first + CHUNK - 1)
         )
-    branches = _split(row.branches[str(place.lane)])
+    hashes = bytes.fromhex(row.branches[str(place.lane)])
+    branches = [hashes[i : i + DIGEST_BYTES] for i in range(0, len(hashes), DIGEST_BYTES)]
     return EntryProof(
         event_id=room.event_id,
         epoch=room.epoch,
@@ -276,17 +277,13 @@ async def _chunk(
 ) -> tuple[Sequence[bytes], dict[int, str]]:
     """The leaves of these entry numbers, and the receipts of those that have a holder."""
     which = {"event_id": room.event_id, "epoch": room.epoch, "lane": lane, "first": first, "last": last}
-    holders = {row.join_seq: row.holder for row in await connection.execute(ENTRANTS, which)}
-    return await asyncio.to_thread(_leaves, blind, lane, range(first, last + 1), holders)
+    rows = list(await connection.execute(ENTRANTS, which))
 
+    def hashed() -> tuple[Sequence[bytes], dict[int, str]]:
+        receipts = {row.join_seq: receipt(blind, lane, row.join_seq, row.holder) for row in rows}
+        return [leaf(lane, entry, receipts.get(entry)) for entry in range(first, last + 1)], receipts
 
-def _leaves(blind: bytes, lane: int, entries: range, holders: dict[int, str]) -> tuple[Sequence[bytes], dict[int, str]]:
-    receipts = {entry: receipt(blind, lane, entry, holder) for entry, holder in holders.items()}
-    return [leaf(lane, entry, receipts.get(entry)) for entry in entries], receipts
-
-
-def _split(branches: str) -> list[bytes]:
-    return [bytes.fromhex(branches[i : i + DIGEST_HEX]) for i in range(0, len(branches), DIGEST_HEX)]
+    return await asyncio.to_thread(hashed)
 
 
 # -- who calls it ------------------------------------------------------------------------------------------------------
@@ -305,8 +302,7 @@ async def published(state: State, question: RoomQuestion) -> PublishedLottery:
 )
 async def draw(event_id: EventIdPath, request: DrawRequest, operator: AnOperator, state: StateDep) -> PublishedLottery:
     """Once entry has closed and the value is known: reveals the seed and ranks all entrants. There is one draw."""
-    by = RequestedBy(operator.name, request.reason)
-    return await Lotteries(state).draw(event_id, request.public_value, by)
+    return await Lotteries(state).draw(event_id, request.public_value, RequestedBy(operator.name, request.reason))
 
 
 @asynccontextmanager

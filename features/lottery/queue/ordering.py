@@ -25,7 +25,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from features.lottery.arithmetic import draw_key
 from features.lottery.ranking import PENDING, LotteryRanking, LotteryStage
-from features.lottery.rules import LotteryRules, RoomLottery
+from features.lottery.rules import RoomLottery
 from services.queue.problems import RoomStateConflict
 from services.queue.rooms.model import RoomOrdering, WaitingRoom
 from services.queue.tables import metadata, room
@@ -71,10 +71,6 @@ def of_epoch(event_id: str, epoch: int) -> ColumnElement[bool]:
     return and_(lottery.c.event_id == event_id, lottery.c.epoch == epoch)
 
 
-def rules_of(room: WaitingRoom) -> LotteryRules | None:
-    return part_of(room.options, RoomLottery).lottery
-
-
 class LotteryOrdering(RoomOrdering):
     """Every line has a seed, which is committed to before anybody can enter."""
 
@@ -115,7 +111,7 @@ class LotteryOrdering(RoomOrdering):
 
         Without `queue_opens_at` entry begins when an operator opens the room, which is always later.
         """
-        rules, opens_at = rules_of(room), room.queue_opens_at
+        rules, opens_at = part_of(room.options, RoomLottery).lottery, room.queue_opens_at
         if opening and rules and room.state == "draft" and now_ms() >= from_datetime(rules.entry_closes_at):
             raise RoomStateConflict(
                 "Entry to the lottery was to close before now. Apply an event file with new times, then open the room."

@@ -131,10 +131,6 @@ class LineSnapshot:
         places = CALLS_AT_ONCE + math.ceil((2 * self.line_read_after_ms / 1000 + NEAR_S) * head_per_s)
         return int(min(places, self._reach))
 
-    def rank(self, lane: int, join_seq: int) -> int | None:
-        """The rank of a `join_seq`, which is itself unless ordered otherwise; `None` while it is not known."""
-        return None if self.ranking.pending else self.ranking.rank(lane, join_seq)
-
     def position(self, lane: int, join_seq: int) -> int:
         """Places between this one and the head: an upper bound of the fans ahead. While ranks are unknown the head does
         not move, so this only says that nobody was called yet.
@@ -153,7 +149,7 @@ class LineSnapshot:
         """
         if self.frame.lottery is None:
             return {"position_in_queue": position}
-        rank = self.rank(lane, join_seq)
+        rank = None if self.ranking.pending else self.ranking.rank(lane, join_seq)
         return {"position_in_queue": None if rank is None else position, "rank": rank}
 
     def estimated_wait_s(self, position: int, lane: int = 0) -> int | None:

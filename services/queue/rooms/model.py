@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
-from functools import cache
+from functools import cache, reduce
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -176,10 +176,7 @@ _fence = func.hashtextextended("queue " + room.c.event_id, 0).label("fence")
 @cache
 def every_room() -> Select[Any]:
     """The query of all rooms, whose rows are for `from_row`."""
-    rooms: Select[Any] = select(room, _lanes, _fence)
-    for each in _orderings().values():
-        rooms = each.joined(rooms)
-    return rooms
+    return reduce(lambda rooms, each: each.joined(rooms), _orderings().values(), select(room, _lanes, _fence))
 
 
 def from_row(row: Row[Any]) -> WaitingRoom:

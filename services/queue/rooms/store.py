@@ -1,9 +1,10 @@
 """Stores waiting rooms and their lanes: changes of configuration and state, each with an audit log entry."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from services.queue.problems import LaneInUse, RoomStateConflict
@@ -15,15 +16,16 @@ from services.queue.rooms.model import (
     ordering_of,
     read,
 )
-from services.queue.tables import audit_log, lane, place, room
+from services.queue.tables import admit_key, audit_log, lane, place, room
 from shared.audit_log import of_event
-from shared.contracts.admin.queue import ConfiguredState
+from shared.contracts.admin.queue import AdmitResult, ConfiguredState
 from shared.contracts.event_file import EventFile
 from shared.contracts.ranking import JOINS, Ranking
 from shared.contracts.room_options import RoomOptions
-from shared.errors.problems import InvalidRequest, VersionMismatch
+from shared.errors.problems import IdempotencyInFlight, IdempotencyKeyReused, InvalidRequest, VersionMismatch
 from shared.features import orderings
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement, transaction
+from shared.web.request import key_hash
 
 Action = Literal["open", "pause", "resume", "drain", "close"]
 TRANSITIONS: dict[Action, tuple[frozenset[ConfiguredState], ConfiguredState]] = {
@@ -245,3 +247,57 @@ async def add_lanes(connection: AsyncConnection, event_id: str, epoch: int, lane
     if lanes:
         rows = [{"event_id": event_id, "epoch": epoch, "lane": n, "head_seq": 0} for n in sorted(lanes)]
         await connection.execute(insert(lane), rows)
+
+
+KEPT = func.make_interval(0, 0, 0, 1)
+
+
+class AdmitKeys:
+    """Idempotency keys of manual admissions of the last day, so that a double click or a repeated request calls nobody
+    twice.
+
+    A key is stored before anybody is called and its result afterwards. A request that was broken off in between leaves
+    a key without a result: repeated with it, nobody is called.
+    """
+
+    def __init__(self, db: AsyncEngine) -> None:
+        self._db = db
+
+    async def take(self, event_id: str, key: str, count: int) -> AdmitResult | None:
+        """Stores the key; the result of the request that stored it before. Raises `IdempotencyInFlight` while that one
+        runs, `IdempotencyKeyReused` if it was for another number of fans.
+        """
+        row = {"event_id": event_id, "key_hash": key_hash(key), "count": count}
+        async with self._db.begin() as connection:
+            await connection.execute(
+                delete(admit_key).where(admit_key.c.event_id == event_id, admit_key.c.created_at < func.now() - KEPT)
+            )
+            if (await connection.execute(insert(admit_key).values(row).on_conflict_do_nothing())).rowcount:
+                return None
+            stored = select(admit_key.c.count, admit_key.c.called).where(*_of_key(event_id, key))
+            before, called = (await connection.execute(stored)).one()
+        if before != count:
+            raise IdempotencyKeyReused
+        if called is None:
+            raise IdempotencyInFlight
+        return AdmitResult(called=called, asked=count)
+
+    async def finish(self, event_id: str, key: str, called: int) -> None:
+        """Stores how many were called."""
+        async with self._db.begin() as connection:
+            await connection.execute(update(admit_key).where(*_of_key(event_id, key)).values(called=called))
+
+    @asynccontextmanager
+    async def given_back_on_refusal(self, event_id: str, key: str | None) -> AsyncIterator[None]:
+        """What raises in this context called nobody, so that the key may be used again."""
+        try:
+            yield
+        except BaseException:
+            if key is not None:
+                async with self._db.begin() as connection:
+                    await connection.execute(delete(admit_key).where(*_of_key(event_id, key)))
+            raise
+
+
+def _of_key(event_id: str, key: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return admit_key.c.event_id == event_id, admit_key.c.key_hash == key_hash(key)

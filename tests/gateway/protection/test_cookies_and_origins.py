@@ -1,7 +1,16 @@
 """Cookies of fans: their attributes, and no use of them by other sites."""
 
+from typing import Any
+
+import pytest
+
+from services.gateway.protection.identity import TokenReader
+from services.gateway.settings import Settings
 from shared.contracts.queue import HeartbeatReport
+from shared.errors.problems import BadCredential
+from shared.security.tokens import Keyring
 from tests.gateway.conftest import gateway_client
+from tests.gateway.tokens import queue_token
 
 PATH = "/events/show/queue"
 
@@ -69,3 +78,16 @@ async def test_cookies_are_secure_where_the_operator_says_so(queue, settings):
             "as another host of the domain could set it"
         )
     assert queue.received("/heartbeats", HeartbeatReport)[-1].final
+
+
+# -- tokens of a removed key -------------------------------------------------------------------------------------------
+
+
+def test_a_cached_token_of_a_removed_key_is_refused() -> None:
+    users: Any = None
+    settings, text = Settings(), queue_token()
+    reader = TokenReader(settings, users)
+    assert reader.read(text, "show").holder == "holder"
+    settings.queue_token_keys.replace(Keyring({"new": bytes(range(32))}))
+    with pytest.raises(BadCredential):
+        reader.read(text, "show")

@@ -2,15 +2,25 @@
 
 import asyncio
 import itertools
+import json
 
+import jwt
 import pytest
 
 from services.queue.line.repository import LineRepository
 from services.queue.places import purchases
+from services.queue.places.sessions import revoked_passes
+from shared.contracts.frames import Revoked, revoked_channel
+from shared.contracts.queue import Extended, PlaceState
 from shared.errors.problems import StaleEpoch, Unavailable
 from shared.messaging.redis_streams import log_stream
+from shared.process.clock_offsets import read_clocks
 from shared.runtime.clock import now_ms
+from shared.security.tokens import PassReader, unb64
+from tests.inventory.clocks import HOUR_MS, Steps
+from tests.inventory.clocks import steps as steps  # noqa: PLC0414 - a fixture
 from tests.queue.conftest import EVENT, TEST, Inventory, Queue
+from tests.support.wait import wait_until
 
 
 async def admit_two(queue: Queue, **room) -> None:
@@ -271,3 +281,254 @@ async def test_a_purchase_ends_no_place_of_another_holder(queue: Queue):
     await queue.confirm_order(holder="mallory", epoch=1, lane=0, join_seq=1)
     await queue.purchases().read()
     assert await queue.status((1, "ann")) == ["admitted"]
+
+
+# -- more time to choose -----------------------------------------------------------------------------------------------
+
+
+SESSION_S = 60
+
+
+async def admit(queue: Queue) -> int:
+    """Ann has a pass; when it ends, in ms."""
+    await queue.open_and_call("ann", session_s=SESSION_S)
+    [claim] = await queue.claim((1, "ann"))
+    assert claim.expires_at_ms is not None
+    return claim.expires_at_ms
+
+
+async def extend(queue: Queue, holder: str = "ann") -> Extended:
+    [extended] = await queue.state.claims.extend(queue.places((1, holder)))
+    return extended
+
+
+async def statuses_after(queue: Queue, after_s: float) -> list[str]:
+    await queue.tick(after_s)
+    await queue.state.sessions.drain()
+    return list(await queue.status((1, "ann")))
+
+
+async def test_a_session_gets_its_length_again_from_now_on(queue: Queue):
+    first_ms = await admit(queue)
+    queue.advance_clock(SESSION_S / 2)
+    extended = await extend(queue)
+    assert extended.outcome == "given"
+    until_ms = extended.claimed.expires_at_ms
+    assert until_ms is not None
+    assert until_ms - first_ms == pytest.approx(SESSION_S / 2 * 1000, abs=1500)
+    assert extended.claimed.admission is not None
+    assert json.loads(unb64(extended.claimed.admission.split(".")[1]))["exp"] == until_ms // 1000
+    assert await queue.claim((1, "ann")) == [extended.claimed], "the same pass, with its new end"
+    assert await statuses_after(queue, SESSION_S / 2 + 5) == ["admitted"], "past the first end"
+    assert await statuses_after(queue, SESSION_S) == ["expired"], "past the new one"
+
+
+async def test_only_once(queue: Queue):
+    await admit(queue)
+    first = await extend(queue)
+    queue.advance_clock(5)
+    second = await extend(queue)
+    assert (second.outcome, second.claimed) == ("before", first.claimed)
+
+
+async def test_a_session_that_is_ending_is_not_extended(queue: Queue):
+    await admit(queue)
+    queue.advance_clock(SESSION_S - 1)
+    assert (await extend(queue)).outcome == "too-late"
+
+
+async def test_only_for_its_holder_and_only_with_a_session(queue: Queue):
+    await queue.open_and_call("ann", session_s=SESSION_S)
+    assert (await extend(queue)).claimed.word == "waiting", "called, but not claimed"
+    await queue.claim((1, "ann"))
+    assert (await extend(queue, "mallory")).claimed.word == "expired"
+    await queue.leave((1, "ann"))
+    assert (await extend(queue)).claimed.word == "left"
+
+
+async def test_a_session_whose_extension_did_not_reach_redis_is_found_in_the_database(queue: Queue):
+    first_ms = await admit(queue)
+    queue.advance_clock(10)
+    extended = await extend(queue)
+    await queue.state.line.extend(EVENT, 1, [(0, 1, first_ms)])
+    assert await statuses_after(queue, SESSION_S - 5) == ["admitted"]
+    assert await queue.sorted_set("active") == {"0:1": extended.claimed.expires_at_ms}
+
+
+# -- a site releases a session -----------------------------------------------------------------------------------------
+
+
+async def admit_one(queue: Queue) -> None:
+    """ann has a pass, ben waits."""
+    await queue.open_and_call("ann", "ben", max_active=1)
+    assert [c.word for c in await queue.claim((1, "ann"))] == ["admitted"]
+
+
+async def release(queue: Queue, *refs: tuple[int, str]) -> list[PlaceState]:
+    return await queue.state.claims.release(queue.places(*refs))
+
+
+async def test_a_released_slot_goes_to_the_next_fan(queue: Queue):
+    await admit_one(queue)
+    await queue.tick()
+    assert await queue.called() == []
+    assert await release(queue, (1, "ann")) == ["completed"]
+    await queue.tick()
+    assert await queue.called() == [2]
+    assert await release(queue, (1, "ann")) == ["completed"], "a repeated release changes nothing"
+
+
+async def test_a_revoked_pass_is_published_to_gateways_and_can_be_read_later(queue: Queue):
+    await admit_one(queue)
+    async with queue.redis.pubsub() as subscription:
+        await subscription.subscribe(revoked_channel(EVENT))
+        await subscription.get_message(timeout=1)
+        await release(queue, (1, "ann"))
+        message = await subscription.get_message(timeout=1)
+    assert message is not None
+    [(jti, until_ms)] = Revoked.model_validate_json(message["data"]).passes
+    assert jti == "1-0-1-1"
+    assert (await revoked_passes(queue.state.rooms, EVENT)).passes == [(jti, until_ms)]
+
+
+async def test_no_slot_is_freed_while_the_revoked_pass_cannot_be_published(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    await admit_one(queue)
+
+    async def unavailable(*_args):
+        raise ConnectionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(queue.state.line.redis, "publish", unavailable)
+        with pytest.raises(Unavailable):
+            await release(queue, (1, "ann"))
+    assert await queue.status((1, "ann")) == ["admitted"]
+    await wait_until(lambda: release(queue, (1, "ann")))
+    assert await queue.status((1, "ann")) == ["completed"]
+
+
+async def test_a_live_reservation_keeps_the_slot(queue: Queue):
+    await admit_one(queue)
+    queue.inventory.held_until_ms["ann"] = queue.time_ms + 60_000
+    assert await release(queue, (1, "ann")) == ["admitted"]
+    assert (await revoked_passes(queue.state.rooms, EVENT)).passes == []
+
+
+async def test_only_the_holder_of_a_session_can_release_it(queue: Queue):
+    await admit_one(queue)
+    await release(queue, (1, "ben"))
+    await release(queue, (2, "ben"))
+    assert await queue.status((1, "ann"), (2, "ben")) == ["admitted", "waiting"]
+
+
+# -- clocks that step --------------------------------------------------------------------------------------------------
+
+
+STEP_MS, CLAIM_S, LONG_SESSION_S = 55_000, 120, 900
+
+
+@pytest.fixture
+def line(steps: Steps, queue: Queue) -> Queue:
+    """A queue that connects after the database's clock was made adjustable."""
+    return queue
+
+
+@pytest.mark.usefixtures("own_database")
+@pytest.mark.parametrize("clock", ["redis", "postgres", "process"])
+async def test_a_call_and_a_session_last_until_their_given_time_although_a_clock_steps(
+    steps: Steps, line: Queue, clock: str
+) -> None:
+    await line.open(claim_window_s=CLAIM_S, session_s=LONG_SESSION_S)
+    await line.join_fans(2)
+    await line.tick()
+    [first] = await line.claim((1, "fan-1"))
+    assert first.word == "admitted"
+    await steps.set(clock, STEP_MS)
+    own_step_s = STEP_MS / 1000 if clock == "process" else 0  # `tick` moves Redis' clock relative to the process's
+    later_s = CLAIM_S - 20 + own_step_s
+    for noticed in (False, True):
+        if noticed:
+            await read_clocks(line.state.line.clocks, line.db, line.redis)
+        await line.tick(0 if noticed else later_s)
+        assert await line.called() == [2], "the call lasts until its deadline"
+    [second] = await line.claim((2, "fan-2"))
+    assert second.word == "admitted"
+    await line.tick(LONG_SESSION_S - CLAIM_S)
+    await line.drain_sessions()
+    assert line.inventory.ended == [], "a pass is valid until it expires"
+    await line.tick(STEP_MS / 1000 + 60)
+    await line.drain_sessions()
+    assert [session.holder for ending in line.inventory.ended for session in ending.sessions][:1] == ["fan-1"]
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_a_pass_issued_while_redis_is_ahead_is_valid_at_once(steps: Steps, line: Queue) -> None:
+    await line.open(session_s=LONG_SESSION_S)
+    await steps.set("redis", STEP_MS)
+    await line.join_fans(1)
+    await line.tick()
+    [claimed] = await line.claim((1, "fan-1"))
+    assert claimed.admission is not None
+    keys = line.state.claims.pass_keys.public()
+    assert PassReader(keys).read(claimed.admission, now_s=now_ms() / 1000).holder == "fan-1"
+    payload = jwt.decode(claimed.admission, options={"verify_signature": False})
+    assert payload["nbf"] <= now_ms() / 1000, "other sites accept it, too"
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_calls_go_on_soon_after_redis_was_an_hour_ahead(steps: Steps, line: Queue) -> None:
+    await line.open(rate_per_s=10, burst=10)
+    await line.join_fans(60)
+    await steps.set("redis", HOUR_MS)
+    await line.heartbeat(*range(1, 61))
+    await line.tick()
+    before = len(await line.called())
+    assert 0 < before < 60
+    await steps.set("redis", 0)
+    for _ in range(10):
+        await line.heartbeat(*range(1, 61))
+        await line.tick(0.4)
+    assert len(await line.called()) > before, "calls go on once the clock is right"
+    assert int((await line.room_hash())["assume_live_until_ms"]) < now_ms() + HOUR_MS / 2
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_nobody_is_passed_over_because_redis_steps_forward(steps: Steps, line: Queue) -> None:
+    """A random sale found it: by a clock that was two minutes ahead all heartbeats were old."""
+    await line.open(fans=10, rate_per_s=0)
+    await line.end_assumed_liveness()
+    await line.heartbeat(*range(1, 11))
+    await line.tick()
+    await steps.set("redis", 120_000)
+    await line.configure(rate_per_s=50.0)
+    await line.tick()
+    assert await line.called() == list(range(1, 11))
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_a_place_that_is_being_inserted_is_waited_for_although_redis_steps_forward(
+    steps: Steps, line: Queue
+) -> None:
+    await line.open()
+    async with line.blocked_join("slow") as joining:
+        await line.join("quick")
+        await line.tick()
+        await steps.set("redis", 120_000)
+        assert (await line.tick()).lanes[0].head_seq == 0
+    await joining
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_absent_fans_are_passed_over_again_once_redis_is_right(steps: Steps, line: Queue) -> None:
+    await line.open(fans=5, rate_per_s=0)
+    await line.end_assumed_liveness()
+    await steps.set("redis", HOUR_MS)
+    await line.tick()
+    await steps.set("redis", 0)
+    await line.tick()
+    await line.end_assumed_liveness()
+    await line.heartbeat(5)
+    await line.configure(rate_per_s=50.0)
+    await line.tick()
+    assert await line.called() == [5]

@@ -3,13 +3,18 @@
 import asyncio
 from typing import Any
 
+import asyncpg
 import pytest
+from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from services.queue.line.redis_line import Allocation
-from services.queue.places.join import insert_places
+from services.queue.line.repository import LineRepository
+from services.queue.places.join import INSERT_NEW_PLACES, INSERT_PLACES, insert_places
+from shared.contracts.queue import HoldersQuestion, Joined, JoinRequest
 from shared.errors.problems import Overloaded, Unavailable
-from tests.queue.conftest import EVENT, Queue
+from shared.postgres.engine import driver_connection
+from tests.queue.conftest import EVENT, TEST, Queue
 from tests.support.wait import wait_until
 
 
@@ -236,3 +241,170 @@ async def test_a_heartbeat_of_a_number_that_nobody_has_is_ignored(queue: Queue):
     await queue.heartbeat(1, 3_000_000)
     lengths = [await queue.redis.strlen(f"queue:{{{EVENT}}}:1:0:alive:{window}") for window in range(3)]
     assert 0 < max(lengths) < 100
+
+
+# -- signed-in fans ----------------------------------------------------------------------------------------------------
+
+
+ADA = "user.ada"
+
+
+async def join_user(queue: Queue, holder: str = ADA, *, user_id: str | None = "ada") -> Joined:
+    [joined] = await queue.join_batch([JoinRequest(holder=holder, user_id=user_id, may_be_known=True)])
+    return joined
+
+
+async def find(queue: Queue, *holders: str, epoch_min: int = 0) -> tuple[int, list[int | None]]:
+    question = HoldersQuestion(event_id=EVENT, epoch_min=epoch_min, holders=list(holders))
+    found = await queue.state.claims.find(question)
+    return found.epoch, [place.join_seq if place else None for place in found.places]
+
+
+async def test_only_users_are_found(queue: Queue):
+    await queue.open("anonymous")
+    await join_user(queue)
+    assert await find(queue, ADA, "anonymous", "user.nobody", ADA) == (1, [2, None, None, 2])
+    assert await queue.sql("SELECT user_id FROM queue.place ORDER BY join_seq") == [(None,), ("ada",)]
+
+
+async def test_an_ended_place_is_found_unless_there_is_a_live_one(queue: Queue):
+    await queue.open()
+    first = await join_user(queue)
+    await queue.leave((first.join_seq, ADA))
+    assert await find(queue, ADA) == (1, [first.join_seq])
+    second = await join_user(queue, user_id=None)
+    assert second.join_seq > first.join_seq
+    assert await find(queue, ADA) == (1, [second.join_seq]), "a place joined by cookie is the user's, too"
+    await queue.leave((second.join_seq, ADA))
+    assert await find(queue, ADA) == (1, [second.join_seq])
+
+
+async def test_after_a_reset_users_are_found_in_the_new_line(queue: Queue, new_queue):
+    await queue.open()
+    await join_user(queue)
+    other = new_queue()
+    assert await find(other, ADA) == (1, [1])
+    await queue.state.rooms.reset(EVENT, TEST)
+    assert await find(other, ADA) == (1, [1]), "it does not know of the reset yet"
+    assert await find(other, ADA, epoch_min=2) == (2, [None])
+
+
+async def test_a_room_for_signed_in_fans_refuses_others_and_keeps_their_earlier_places(queue: Queue):
+    await queue.open()
+    [early] = await queue.join("early", may_be_known=True)
+    await queue.configure(entry={"signed_in_only": True})
+    [back, late] = await queue.join("early", "late", may_be_known=True)
+    assert (back.word, back.join_seq) == ("known", early.join_seq)
+    assert late.word == "sign-in-needed"
+    assert (await join_user(queue)).word == "joined"
+    assert [one.word for one in await queue.join("unknown", "to-us")] == ["sign-in-needed"] * 2
+    await queue.configure(entry={"signed_in_only": False})
+    assert [one.word for one in await queue.join("late")] == ["joined"]
+    assert [row.holder for row in await queue.sql("SELECT holder FROM queue.place ORDER BY join_seq")] == [
+        "early",
+        ADA,
+        "late",
+    ]
+
+
+# -- inserting a batch -------------------------------------------------------------------------------------------------
+
+
+async def test_a_rebuild_waits_for_a_batch_that_is_being_written(queue: Queue, new_queue):
+    await queue.open(rate_per_s=0)
+    async with queue.blocked_join("ann") as joining:
+        await queue.redis.flushall()
+        rebuild = asyncio.create_task(new_queue().state.recovery.rebuild(EVENT))
+        done, _ = await asyncio.wait([rebuild], timeout=0.3)
+        assert not done
+    assert [place.join_seq for place in await joining] == [1]
+    await rebuild
+    assert (await queue.room_hash())["join_seq:0"] == "1"
+
+
+async def test_events_name_the_places_that_were_inserted(queue: Queue):
+    await queue.open("ann", rate_per_s=0)
+    joined = await queue.join("ben", "ann", "cyd")
+    assert [(place.word, place.join_seq) for place in joined] == [("joined", 2), ("known", 1), ("joined", 4)]
+    await queue.join("ann")
+    events = await queue.sql("SELECT events -> 0 -> 'after' -> 'join_seqs' FROM queue.outbox_batch ORDER BY id")
+    assert events == [([[1, 1]],), ([[2, 2], [4, 4]],)]
+
+
+async def test_places_wake_the_relay_of_their_process(queue: Queue, woken: list[str]):
+    await queue.open(rate_per_s=0)
+    await queue.join("ann")
+    assert woken == ["queue", "queue"], "as the join begins, and as its event is written"
+
+
+async def test_only_a_batch_with_a_conflict_is_inserted_by_the_statement_that_skips_it(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    names = {INSERT_NEW_PLACES: "new", INSERT_PLACES: "skipping"}
+    ran, fetch = [], asyncpg.Connection.fetch
+
+    def recorded(self, query, *values, **options):
+        ran.extend([names[query]] if query in names else [])
+        return fetch(self, query, *values, **options)
+
+    monkeypatch.setattr(asyncpg.Connection, "fetch", recorded)
+    await queue.open("ann", rate_per_s=0)
+    assert ran == ["new"]
+    assert [place.word for place in await queue.join("ben", "ann")] == ["joined", "known"]
+    assert ran == ["new", "new", "skipping"]
+
+
+async def test_places_are_looked_up_without_a_transaction(queue: Queue):
+    await queue.open("ann", rate_per_s=0)
+    async with LineRepository.reading(queue.state.joins.db, EVENT, 1) as repository:
+        assert await repository.live_places(["ann"]) == {"ann": (0, 1)}
+        assert not (await driver_connection(repository._connection)).is_in_transaction()
+    async with queue.state.joins.db.begin() as connection:
+        await connection.execute(text("SELECT 1"))
+        assert (await driver_connection(connection)).is_in_transaction()
+
+
+async def test_a_cancelled_batch_inserts_no_place(queue: Queue):
+    await queue.open(rate_per_s=0)
+    async with queue.blocked_join("ann") as joining:
+        joining.cancel()
+        await asyncio.wait([joining])
+    places = await asyncio.gather(*(queue.join(f"fan-{i}") for i in range(8)))
+    rows = await queue.sql("SELECT join_seq FROM queue.place WHERE holder <> 'ann'")
+    assert sorted(row.join_seq for row in rows) == sorted(place.join_seq for (place,) in places)
+
+
+async def test_a_connection_lost_during_an_insert_is_reported_and_not_used_again(queue: Queue):
+    await queue.open(rate_per_s=0)
+    async with queue.blocked_join("ann") as joining:
+        await queue.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'WITH placed%'"
+                        " OR query LIKE '-- Inserts a batch of places%'")  # fmt: skip
+        with pytest.raises(Unavailable):
+            await joining
+    assert [place.word for place in await queue.join("ann")] == ["joined"]
+
+
+async def test_a_join_of_an_unknown_lane_does_not_fail_the_others(queue: Queue):
+    await queue.open(rate_per_s=0)
+    [unknown] = await queue.join("ann", lane=7)
+    assert unknown.word == "unknown-lane"
+    joins = [JoinRequest(holder="ben"), JoinRequest(holder="cyd", lane=7), JoinRequest(holder="dan")]
+    assert [(place.word, place.join_seq) for place in await queue.join_batch(joins)] == [
+        ("joined", 1), ("unknown-lane", 0), ("joined", 2),
+    ]  # fmt: skip
+
+
+async def test_a_batch_that_lost_a_deadlock_is_inserted_again(queue: Queue):
+    """Another transaction inserts the same holders in another order; PostgreSQL aborts one of the two, and the batch
+    begins again. A waiting transaction checks for a deadlock once, after a second: by then the other must wait, too.
+    """
+    await queue.open(rate_per_s=0)
+    insert = "INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder) VALUES ('{}', 1, 0, {}, '{}')"
+    async with queue.db.connect() as other:
+        await other.exec_driver_sql("SET LOCAL deadlock_timeout = '10s'")
+        await other.exec_driver_sql(insert.format(EVENT, 98, "ben"))
+        joining = asyncio.create_task(queue.join("ann", "ben"))
+        await wait_until(queue.insert_waits)
+        await other.exec_driver_sql(insert.format(EVENT, 99, "ann"))
+        await other.rollback()
+    assert [place.join_seq for place in await joining] == [1, 2]

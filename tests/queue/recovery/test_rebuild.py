@@ -2,15 +2,45 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sqlalchemy import text
 
+from services.queue import redis_keys
 from services.queue.line.redis_line import Allocation, LineNotReady
 from services.queue.line.repository import LineRepository
 from services.queue.rooms.model import RequestedBy
-from tests.queue.conftest import EVENT, Queue, event_file
-from tests.queue.recovery.lines import KEY, open_line, redis_state
+from tests.queue.conftest import EVENT, ROOM_KEY, Queue, event_file
+
+KEY = f"queue:{{{EVENT}}}:1"
+
+
+async def open_line(queue: Queue) -> None:
+    """1 bought, 2 has a pass, 3 missed one call and has another, 4 left, 5 to 7 are called, 8 to 30 wait."""
+    await queue.open_and_call(fans=30, max_active=4, claim_window_s=300)
+    await queue.claim((1, "fan-1"), (2, "fan-2"))
+    await queue.state.sessions.end_places(EVENT, 1, [(0, 1)], end_reason="completed", unclaimed=False)
+    await queue.leave((4, "fan-4"))
+    await queue.redis.zadd(f"{KEY}:called", {"0:3": 1})
+    await queue.configure(max_active=5)
+    await queue.tick()
+    assert await queue.called() == [3, 5, 6, 7]
+
+
+async def redis_state(queue: Queue) -> dict[str, Any]:
+    redis = queue.redis
+    return {
+        "called": await queue.sorted_set("called"),
+        "active": await queue.sorted_set("active"),
+        "misses": await redis.hgetall(f"{KEY}:misses"),
+        "taken": (await redis.get(f"{KEY}:0:taken") or b"").rstrip(b"\0"),
+        "done": (await redis.get(f"{KEY}:0:done") or b"").rstrip(b"\0"),
+        "heads": await redis.hmget(ROOM_KEY, "head_seq:0", "join_seq:0"),
+    }
+
+
+# -- a rebuild ---------------------------------------------------------------------------------------------------------
 
 
 async def test_two_processes_build_a_new_room_once_and_at_the_full_rate(queue: Queue, new_queue: Callable[[], Queue]):
@@ -206,3 +236,110 @@ async def test_the_numbers_of_changes_keep_rising_across_a_loss(queue: Queue):
     await queue.tick()
     await queue.tick()
     assert float((await queue.room_hash())["change_n"]) > before > 1e15
+
+
+# -- a lost key --------------------------------------------------------------------------------------------------------
+
+
+PARTS = redis_keys.parts(EVENT, 1, [0])
+ALL = "*"
+
+
+@pytest.mark.parametrize("key", [*PARTS, redis_keys.reporters(), ALL])
+async def test_a_lost_key_is_rebuilt_and_no_fan_is_called_beyond_max_active(queue: Queue, key: str):
+    await open_line(queue)
+    before = await redis_state(queue)
+    assert before["misses"] == {b"0:3": b"1", b"mark": b"0"}
+    await queue.heartbeat(*range(8, 31))
+    await (queue.redis.flushall() if key == ALL else queue.redis.delete(key))
+    assert (await queue.tick(0.2)).ready
+    assert await redis_state(queue) == before
+    assert await queue.redis.exists(*PARTS) == len(PARTS)
+    assert (await queue.called(), list(await queue.sorted_set("active"))) == ([3, 5, 6, 7], ["0:2"])
+    assert await queue.violations() == []
+    states = await queue.status((1, "fan-1"), (2, "fan-2"), (4, "fan-4"), (5, "fan-5"), (9, "fan-9"))
+    assert states == ["completed", "admitted", "left", "ready", "waiting"]
+    assert (await queue.claim((2, "fan-2")))[0].jti == "1-0-2-1"
+    await queue.heartbeat(*range(8, 31))
+    await queue.configure(max_active=8)
+    await queue.tick()
+    calls = await queue.sql(
+        "SELECT join_seq, count(*) FROM queue.admission JOIN queue.place USING (event_id, epoch, lane, join_seq) "
+        "WHERE state = 'called' AND ended_at IS NULL GROUP BY 1 ORDER BY 1"
+    )
+    assert [tuple(row) for row in calls] == [(n, 1) for n in (3, 5, 6, 7, 8, 9, 10)], "in order, and each once"
+    assert await queue.violations() == []
+
+
+@pytest.mark.parametrize("key", PARTS)
+async def test_an_incomplete_state_gives_no_fan_a_wrong_status(queue: Queue, key: str):
+    """Between the loss and the next tick, answers come from the database or are refused."""
+    await open_line(queue)
+    await queue.redis.delete(key)
+    assert await queue.status((2, "fan-2"), (5, "fan-5"), (4, "fan-4"), (9, "fan-9")) == [
+        "admitted", "ready", "left", "waiting"
+    ]  # fmt: skip
+    assert [j.join_seq for j in await queue.join("late")] == [31]
+    await queue.leave((5, "fan-5"))
+    await queue.tick(0.2)
+    assert await queue.status((5, "fan-5")) == ["left"]
+    assert await queue.violations() == []
+
+
+async def test_a_lane_added_by_an_operator_is_not_taken_for_a_loss(queue: Queue):
+    await queue.open(fans=3, rate_per_s=0)
+    generation = (await queue.room_hash())["generation"]
+    await queue.sql("INSERT INTO queue.lane VALUES (:e, 1, 1, 0)", e=EVENT)
+    await queue.state.rooms.refresh()
+    await queue.state.gatekeeper.raise_counters()
+    await queue.tick()
+    assert [(j.lane, j.join_seq) for j in await queue.join("vip", lane=1)] == [(1, 1)]
+    assert (await queue.room_hash())["generation"] == generation
+    assert await queue.redis.exists(*redis_keys.parts(EVENT, 1, [0, 1])) == 11 + 6
+
+
+# -- a database that lost its last commits -----------------------------------------------------------------------------
+
+
+async def test_the_number_of_a_lost_place_is_not_given_to_another_fan(queue: Queue):
+    """Redis knows the highest number that was given, and a rebuild from the database does not lower it."""
+    await queue.open(fans=5, rate_per_s=0)
+    await queue.sql("DELETE FROM queue.place WHERE join_seq > 3")
+    await queue.state.recovery.rebuild(EVENT, force=True)
+    [joined] = await queue.join("somebody-else")
+    assert joined.join_seq == 6
+
+
+async def test_a_claim_of_a_lost_place_does_not_fail_others_of_its_batch(queue: Queue):
+    """After a restore two fans may hold tokens of one number: the database's is called, the other joins again."""
+    await queue.open_and_call("ann")
+    lost, found = await queue.claim((1, "holder-of-a-lost-place"), (1, "ann"))
+    assert (lost.word, lost.admission, found.word) == ("expired", None, "admitted")
+
+
+async def test_a_place_that_ended_before_its_commit_reached_redis_is_called_once_at_most(queue: Queue):
+    """A fan joined while Redis was away and left before it came back."""
+    await queue.open("ann")
+    await queue.insert_place(2, "ben")
+    await queue.leave((2, "ben"))
+    room = await queue.state.rooms.get(EVENT)
+    await queue.state.line.commit_join(room, 0, "", {2})
+    for _ in range(3):
+        await queue.tick()
+    before = (await queue.room_hash())["calls"]
+    await queue.tick()
+    assert (await queue.room_hash())["calls"] == before
+    assert await queue.called() == [1]
+
+
+async def test_a_place_whose_process_died_after_its_batch_was_given_up_is_not_lost(queue: Queue):
+    """Its number was called, found void and taken for ended, before a slow process inserted it and died."""
+    await queue.open()
+    room = await queue.state.rooms.get(EVENT)
+    await queue.state.line.allocate(room, 0, "slow", count=1)
+    for _ in range(2):
+        await queue.tick(6)
+    await queue.insert_place(1, "ann")
+    assert await queue.status((1, "ann")) == ["waiting"]
+    await queue.tick()
+    assert await queue.called() == [1]

@@ -81,3 +81,10 @@ def test_a_services_database_is_migrated_at_the_url_of_its_settings(
     others = {f"{name.upper()}_POSTGRES_URL": "postgresql://own" for name in SERVICES_WITH_TABLES if name != service}
     with pytest.raises(WrongDatabase, match=f"database of {service}.*{service.upper()}_POSTGRES_URL"):
         postgres_urls(others)
+
+
+async def test_migrations_go_down_and_up_again(postgres_url: str) -> None:
+    await downgrade(postgres_url, "queue", "base")
+    await upgrade(postgres_url, "queue")
+    await upgrade(postgres_url, "queue")
+    await drift(postgres_url, "queue")

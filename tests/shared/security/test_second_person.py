@@ -196,6 +196,6 @@ def test_an_unknown_control_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("ONSALE_TWO_PERSONS", "close_room, reset_room")
     assert ServiceSettings().two_persons == {"close_room", "reset_room"}
     monkeypatch.setenv("ONSALE_TWO_PERSONS", "close_room,reset")
-    with pytest.raises(ValidationError, match="no such control: reset; there are reset_room, "):
+    with pytest.raises(ValidationError, match=r"no such control: reset; there are .*reset_room, "):
         ServiceSettings()
     assert controls_of("") == frozenset()
