@@ -9,7 +9,6 @@ from onsale.errors import OperatorError
 from onsale.field_sentences import sentences
 from onsale.strict_yaml import BadYaml, YamlText, read_yaml, write_yaml
 from shared.contracts.event_file import EventFile
-from shared.contracts.event_parts.picture_files import PICTURE_MAX_BYTES, picture_file
 
 FILE_MAX_BYTES = 4 * 1024 * 1024
 
@@ -56,19 +55,19 @@ def _lines(path: Path, places: Iterable[tuple[int, str, str]]) -> str:
 
 
 def pictures(path: Path, event: EventFile) -> dict[str, bytes]:
-    """The pictures that the event's brand names, which lie beside the file. Raises `BadEventFile`."""
-    return {name: _picture(path, name) for name in (event.brand.files if event.brand else ())}
+    """The pictures that the event names, which lie beside the file. Raises `BadEventFile`."""
+    return {name: _picture(path, name, event) for name in event.files}
 
 
-def _picture(path: Path, name: str) -> bytes:
+def _picture(path: Path, name: str, event: EventFile) -> bytes:
     beside = path.parent / name
     try:
         if beside.resolve().parent != path.parent.resolve():
-            raise BadEventFile(f"{path}: brand: {name} is a link to another folder")
-        if beside.stat().st_size > PICTURE_MAX_BYTES:
-            raise BadEventFile(f"{beside}: a picture has at most {PICTURE_MAX_BYTES // 1024} KiB")
+            raise BadEventFile(f"{path}: {name} is a link to another folder")
+        if beside.stat().st_size > FILE_MAX_BYTES:
+            raise BadEventFile(f"{beside}: larger than {FILE_MAX_BYTES // 1024 // 1024} MiB")
         content = beside.read_bytes()
-        picture_file(content)
+        event.check_file(content)
     except OSError as unreadable:
         raise BadEventFile(f"{beside}: {unreadable.strerror}") from unreadable
     except ValueError as wrong:

@@ -42,7 +42,7 @@ PIECES = {
                          "proof/onsale/"), (*PYTEST, "proof/deploy", "proof/onsale")),
     "benchmarks": Piece((*ENGINES, "bench/", "proof/bench/"), (*PYTEST, "proof/bench")),
     "histories": Piece((*ENGINES, "tests/properties/"),
-                       (*PYTEST, "tests/properties", "tests/inventory/brand/test_brand.py",
+                       (*PYTEST, "tests/properties", "features/hall/tests/test_brand.py",
                         "tests/orders/payments/test_open_providers.py", "tests/orders/refunds/test_refunds.py"),
                        (("ONSALE_EXAMPLES", "2000"),)),
     "clicks": Piece(("web/", "services/gateway/"), (*PYTEST, "proof/browser/buying/test_random_actions.py"),

@@ -5,13 +5,13 @@ from typing import Any
 
 import orjson
 
+from features.hall import seat_codes
+from features.hall.hall_layout import Block
+from features.hall.hall_map import hall_geometry
 from services.inventory.api.catalogue import seat_page
 from services.inventory.layout.layout import Section
 from shared.contracts.catalogue import SeatPage
-from shared.contracts.event_parts.hall_map import hall_geometry
 from shared.contracts.event_parts.seat_labels import stored_labels
-from shared.rules import seat_codes
-from shared.rules.hall_layout import Block
 
 ROWS, SEATS, SECTION_SEATS, SEED = 20, 25, 500, 7
 MINORS = (12_000, 9_000, 7_000, 5_000)

@@ -37,7 +37,6 @@ OWN = tuple(CliCommand(*row) for row in (
     ("plan", "onsale.capacity.command:plan", OPERATE,
      "Plan the capacity for a sale: rate, processes, memory, writes, streams, bandwidth, and what breaks first."),
     ("events", "onsale.cli.events:app", OPERATE, "Apply event files to a running suite, and read them back."),
-    ("map", "onsale.hall.command:app", OPERATE, "Import the map of a hall, and draw it."),
     ("room", "onsale.cli.room:app", OPERATE, "Show and control the waiting room of an event."),
     ("codes", "onsale.cli.access_codes:app", OPERATE,
      "Create, list and revoke the access codes of a lane: for a presale, for guests."),

@@ -62,7 +62,7 @@ def show(
     if to is None:
         typer.echo(text, nl=False)
         return
-    pictures = with_admin(lambda admin: admin.pictures(event_id, event.brand.files if event.brand else ()))
+    pictures = with_admin(lambda admin: admin.pictures(event_id, event.files))
     for name, content in {f"{event_id}.yaml": text.encode(), **pictures}.items():
         (to / name).write_bytes(content)
         out.print(str(to / name), soft_wrap=True)

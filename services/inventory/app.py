@@ -23,7 +23,7 @@ from services.inventory.tuning import DEFAULTS, Tuning
 from shared import rpc
 from shared.checks.endpoint import Databases
 from shared.clients.user_places import UserPlaces
-from shared.concurrency.background import Loops
+from shared.concurrency.background import Loops, Work
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.messaging.open_log import open_log
@@ -70,28 +70,32 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with rpc.client() as client:
             orders = OrdersClient(ServiceClient(client, settings.orders_url, settings.service_keys, name="orders"))
             queue = QueueClient(ServiceClient(client, settings.queue_url, settings.service_keys, name="queue"))
-            async with (
-                user_jwt_reader(settings) as users,
-                open_log(settings, cache) as event_log,
-                Loops("inventory") as loops,
-            ):
+            async with user_jwt_reader(settings) as users, open_log(settings, cache) as event_log:
                 app.state.deps = state = State(
                     settings, db, cache, orders, _authenticator(settings, tuning, queue, users), tuning=tuning
                 )  # fmt: skip
                 app.state.warnings = state.redis_stock.clocks.warnings
-                with suppress(*postgres_engine.DB_AWAY):
-                    await state.catalogue.refresh()  # so that the first request finds the events
-                _start(loops, state, Outbox(db, event_log, "inventory", database=settings.postgres_url))
-                loops.every(LOAD_S, partial(app.state.load.publish, cache), name="inventory.load")
+                outbox = Outbox(db, event_log, "inventory", database=settings.postgres_url)
+                app.state.running = partial(_running, state, outbox, partial(app.state.load.publish, cache))
                 yield
                 for batcher in state.batchers.values():
                     await batcher.close()
                 await state.authenticator.pass_claimer.close()
                 await state.authenticator.user_places.close()
-                await state.pictures.close()
     finally:
         await cache.aclose()
         await db.dispose()
+
+
+@asynccontextmanager
+async def _running(state: State, outbox: Outbox, publish_load: Work) -> AsyncIterator[None]:
+    """Events are read and loops work while the parts of features are open, which keep something of events."""
+    with suppress(*postgres_engine.DB_AWAY):
+        await state.catalogue.refresh()  # so that the first request finds the events
+    async with Loops("inventory") as loops:
+        _start(loops, state, outbox)
+        loops.every(LOAD_S, publish_load, name="inventory.load")
+        yield
 
 
 def _authenticator(settings: Settings, tuning: Tuning, queue: QueueClient, users: UserJwtReader) -> HolderAuthenticator:

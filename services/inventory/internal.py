@@ -3,7 +3,7 @@
 from services.inventory.reservations.payment import BEGIN, CONFIRM, END, EXTEND, REACQUIRE, RELEASE, Transition
 from services.inventory.state import State
 from services.inventory.store.reservations import pending_consents
-from shared.contracts.frames import SeatsFrame, StockFrame
+from shared.contracts.frames import StockFrame
 from shared.contracts.inventory import (
     EndSessions,
     MinPassEpoch,
@@ -57,11 +57,6 @@ async def return_tickets(state: State, question: ReturnTickets) -> StepDone:
 async def read_stock(state: State, question: ReadStock) -> StockFrame:
     state.catalogue.layout(question.event_id)
     return await state.availability.frame_from_db(question.event_id)
-
-
-@API.operation("/seats", ReadStock)
-async def read_seats(state: State, question: ReadStock) -> SeatsFrame:
-    return await state.seat_states.frame(state.catalogue.layout(question.event_id))
 
 
 @API.operation("/reservations/read", ReadReservations)

@@ -19,10 +19,6 @@ class UnknownSeat(Problem, status=404):
     """This event has no such seat."""
 
 
-class NoMap(Problem, status=404):
-    """This event has too many numbered seats for a map."""
-
-
 class NotHeld(Problem, status=409):
     """Some of these places are not in this reservation (any more). Nothing was released."""
 

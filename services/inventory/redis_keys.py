@@ -1,7 +1,7 @@
 """The Redis keys of an event's stock; one hash tag per event, so that one script may use them all.
 
 A single lost key, evicted or deleted, must not read as empty: no seat taken, no limit used, no pass revoked. Therefore
-every key but `dirty` and `seats` exists from the start of a rebuild on, holding a marker field `epoch`, and no script
+every key but `dirty` exists from the start of a rebuild on, holding a marker field `epoch`, and no script
 creates one. A script that misses a key marks the stock as not ready, the monitor checks all keys, and the event is
 rebuilt.
 """
@@ -20,7 +20,6 @@ PARTS = {
     "gone": "Hash: reservations that ended in the last two minutes: their version, and whether they were bought.",
     "gone_before": "Hash: those that ended in the two minutes before.",
     "dirty": "Set: sections that changed since the last frame.",
-    "seats": "Hash: the last reading of all seats: its epoch, version and marks.",
     "map:": "String: a mark for each seat of a section, whose id ends the key.",
 }
 KEPT_MAX = 4_096  # events whose keys are kept, because every call of a script names some
@@ -31,8 +30,7 @@ EPOCH = b"epoch"  # the marker: a field of a hash, a member of a sorted set that
 class Keys:
     """`map` is a prefix: a section's map is `map + section_id`. Scores in `deadlines` are ms and include the grace.
 
-    `dirty` is deleted with every frame; if it is lost, the next repeated frame has the same information. `seats` is a
-    copy of the maps as they were read last; if it is lost, the next reading has a new version.
+    `dirty` is deleted with every frame; if it is lost, the next repeated frame has the same information.
     """
 
     meta: str
@@ -44,7 +42,6 @@ class Keys:
     gone: str
     gone_before: str
     dirty: str
-    seats: str
     map: str
 
     @staticmethod

@@ -9,13 +9,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from services.inventory.auth import HolderAuthenticator
 from services.inventory.catalogue.apply_event_file import EventFilePart, EventFiles
 from services.inventory.layout.layout import EventCache
-from services.inventory.layout.pictures import Pictures
 from services.inventory.reconcile.invariants import StockCheck
 from services.inventory.reconcile.reconciler import Reconciler
 from services.inventory.redis_stock.availability import AvailabilityPublisher
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.rebuild import RedisStockMonitor
-from services.inventory.redis_stock.seat_states import SeatStates
 from services.inventory.reservations.expiry_worker import ExpiryWorker
 from services.inventory.reservations.holds import Holds
 from services.inventory.reservations.payment import Payments
@@ -52,13 +50,10 @@ class State:
         self.autocommit_db = db.execution_options(isolation_level="AUTOCOMMIT")
         self.redis_stock = stock = RedisStock(cache, clocks=Clocks("inventory"))
         self.catalogue = catalogue = EventCache(self.autocommit_db)
-        snapshots = SnapshotPublisher(cache)
-        self.seat_states = SeatStates(db, stock, snapshots)
-        self.availability = AvailabilityPublisher(self.autocommit_db, stock, catalogue, snapshots, self.seat_states)
+        self.availability = AvailabilityPublisher(self.autocommit_db, stock, catalogue, SnapshotPublisher(cache))
         self.redis_monitor = RedisStockMonitor(db, stock, catalogue)
         self.event_file_parts, self.stock_checks = list[EventFilePart](), list[StockCheck]()  # features add theirs
         self.event_files = EventFiles(db, stock, self.redis_monitor, self.event_file_parts)
-        self.pictures = Pictures(db)
         self.documents = Documents()
         keys_max = settings.cache_entries_max
         per_s, burst = 1 / tuning.given_back_pause_s, tuning.given_back_at_once

@@ -13,7 +13,6 @@ from sqlalchemy import (
     Float,
     Index,
     Integer,
-    LargeBinary,
     PrimaryKeyConstraint,
     Table,
     Text,
@@ -67,19 +66,6 @@ event = Table(
     Column("min_pass_epoch", Integer, nullable=False, server_default="0"),
     Column("rehearsal", Boolean, nullable=False, server_default=text("false")),
     Index("ix_event_tour", "tour_id", postgresql_where=text("tour_id IS NOT NULL")),
-)
-
-picture = Table(
-    "picture",
-    metadata,
-    Column("event_id", Text),
-    Column("name", Text),
-    Column("media_type", Text, nullable=False),
-    Column("width", Integer, nullable=False),
-    Column("height", Integer, nullable=False),
-    Column("digest", Text, nullable=False, comment="Of the content; names it in addresses."),
-    Column("content", LargeBinary, nullable=False),
-    PrimaryKeyConstraint("event_id", "name"),
 )
 
 section = Table(

@@ -10,8 +10,6 @@ from zoneinfo import available_timezones
 
 from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
-from shared.contracts.event_parts.brand import Brand
-from shared.contracts.event_parts.hall_map import HallMap
 from shared.contracts.event_parts.seat_labels import (
     SEATS_PER_ROW_MAX,
     LabelsPart,
@@ -25,7 +23,6 @@ from shared.contracts.file_parts import EventFields, with_file_parts
 from shared.contracts.prices import PriceRules
 from shared.contracts.ranking import JOINS, OrderingName
 from shared.contracts.room_options import RatePerS, RoomOptions
-from shared.rules.hall_layout import Block
 
 SEATS_PER_EVENT_MAX = 1_000_000
 PRICE_MINOR_MAX = 100_000_000
@@ -235,8 +232,6 @@ class StockPart(EventFields):
     )
     sales: SalesPart = SalesPart()
     sections: list[Section] = Field(min_length=1, max_length=500)
-    map: HallMap | None = Field(None, description="Default: the sections are laid out around a stage.")
-    brand: Brand | None = Field(None, description="Default: the pages look as they are shipped.")
 
     @property
     def zone(self) -> str:
@@ -268,22 +263,6 @@ class StockPart(EventFields):
                 for other in same.setdefault(section.name, []):
                     _require_apart(other, section)
                 same[section.name].append(section)
-        return self
-
-    @property
-    def blocks(self) -> list[Block]:
-        """The sections as a map shows them."""
-        return [
-            Block(s.section_id, s.row_count, s.seats_per_row, s.capacity)
-            if isinstance(s, SeatedSection)
-            else Block(s.section_id, 0, 0, s.capacity)
-            for s in self.sections
-        ]
-
-    @model_validator(mode="after")
-    def _map_fits(self) -> Self:
-        if self.map is not None:
-            self.map.require_fits(self.blocks)
         return self
 
 

@@ -59,6 +59,14 @@ class RoomRules(Body):
 class EventFields(Body):
     """What joins inventory's part of an event file: a `Body` that says more about its fields."""
 
+    @property
+    def files(self) -> list[str]:
+        """The names of the files that lie beside the event file, each once."""
+        return []
+
+    def check_file(self, content: bytes) -> None:
+        """Raises `ValueError`, which says why this can be none of those files."""
+
     def findings(self, *, sale_ends_at: datetime | None, starts_at: datetime, now: datetime) -> list[Check]:
         """What `onsale doctor` says about the fields, for a sale and a show at these times."""
         return []

@@ -21,7 +21,6 @@ from shared.runtime.clock import now_ms
 
 FRAME_REPEAT_S = 5.0
 FRAME_STALE_S = 15.0
-SEATS_WATCHED_S = 15  # a process that shows seats says so more often than this
 
 ReservationState = Literal["pending_payment", "paying", "confirmed", "returned", "expired", "cancelled"]
 RoomState = Literal["draft", "prequeue", "open", "paused", "draining", "last_chance", "sold_out", "closed"]
@@ -33,15 +32,6 @@ def line_channel(event_id: str) -> str:
 
 def stock_channel(event_id: str) -> str:
     return f"show:{{{event_id}}}:sections"
-
-
-def seats_channel(event_id: str) -> str:
-    return f"show:{{{event_id}}}:seats"
-
-
-def seats_watched_key(event_id: str) -> str:
-    """Exists while a stream shows the seats of this event: only then they are published."""
-    return f"show:{{{event_id}}}:seats:watched"
 
 
 def order_channel(reference: str) -> str:
@@ -182,15 +172,6 @@ class StockFrame(Frame):
     @property
     def held(self) -> int:
         return sum(section.held for section in self.sections)
-
-
-class SeatsFrame(Frame):
-    """The states of all seats of an event. `sections` are those with seats, and how many, in map order; `seats` is
-    `shared.rules.seat_codes.pack` of all, in base64. A version names one state in every process.
-    """
-
-    sections: list[tuple[str, int]]
-    seats: str
 
 
 class OrderFrame(Frame):

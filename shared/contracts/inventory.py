@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, model_validator
 
 from shared.contracts.fields import ServiceMessage
-from shared.contracts.frames import ReservationState, SeatsFrame, StockFrame
+from shared.contracts.frames import ReservationState, StockFrame
 
 if TYPE_CHECKING:
     from shared.rpc import ServiceClient
@@ -230,51 +230,47 @@ class ReadStock(ServiceMessage):
 
 
 class InventoryClient:
-    """Typed calls to inventory's internal API."""
+    """Typed calls to inventory's internal API; features `ask` what they add to it."""
 
     def __init__(self, neighbour: "ServiceClient") -> None:
-        self._ask = neighbour.call
+        self.ask = neighbour.call
 
     async def end_sessions(self, question: EndSessions) -> SessionsAnswer:
-        return await self._ask("/sessions/end", question, SessionsAnswer, deadline_s=5.0)
+        return await self.ask("/sessions/end", question, SessionsAnswer, deadline_s=5.0)
 
     async def set_min_pass_epoch(self, minimum: MinPassEpoch) -> MinPassEpoch:
-        return await self._ask("/passes/min-epoch", minimum, MinPassEpoch)
+        return await self.ask("/passes/min-epoch", minimum, MinPassEpoch)
 
     async def read(self, question: ReadReservations) -> ReservationsAnswer:
-        return await self._ask("/reservations/read", question, ReservationsAnswer)
+        return await self.ask("/reservations/read", question, ReservationsAnswer)
 
     async def poll_consents(self, acknowledged: list[str]) -> ReminderConsents:
         """Some consents that were not acknowledged yet; a repeated call answers the same ones."""
-        return await self._ask("/reminder-consents/poll", PollConsents(acknowledged=acknowledged), ReminderConsents)
+        return await self.ask("/reminder-consents/poll", PollConsents(acknowledged=acknowledged), ReminderConsents)
 
     async def begin_payment(self, steps: PaymentSteps) -> StepsAnswer:
-        return await self._ask("/reservations/begin-payment", steps, StepsAnswer, deadline_s=5.0)
+        return await self.ask("/reservations/begin-payment", steps, StepsAnswer, deadline_s=5.0)
 
     async def extend_payment(self, steps: PaymentSteps) -> StepsAnswer:
-        return await self._ask("/reservations/extend-payment", steps, StepsAnswer, deadline_s=5.0)
+        return await self.ask("/reservations/extend-payment", steps, StepsAnswer, deadline_s=5.0)
 
     async def end_payment(self, steps: PaymentSteps) -> StepsAnswer:
-        return await self._ask("/reservations/end-payment", steps, StepsAnswer, deadline_s=5.0)
+        return await self.ask("/reservations/end-payment", steps, StepsAnswer, deadline_s=5.0)
 
     async def confirm(self, steps: PaymentSteps) -> StepsAnswer:
-        return await self._ask("/reservations/confirm", steps, StepsAnswer, deadline_s=5.0)
+        return await self.ask("/reservations/confirm", steps, StepsAnswer, deadline_s=5.0)
 
     async def release(self, steps: PaymentSteps) -> StepsAnswer:
-        return await self._ask("/reservations/release", steps, StepsAnswer, deadline_s=5.0)
+        return await self.ask("/reservations/release", steps, StepsAnswer, deadline_s=5.0)
 
     async def reacquire(self, steps: PaymentSteps) -> StepsAnswer:
-        return await self._ask("/reservations/reacquire", steps, StepsAnswer, deadline_s=5.0)
+        return await self.ask("/reservations/reacquire", steps, StepsAnswer, deadline_s=5.0)
 
     async def return_stock(self, question: ReturnStock) -> StepsAnswer:
-        return await self._ask("/reservations/returns", question, StepsAnswer, deadline_s=5.0)
+        return await self.ask("/reservations/returns", question, StepsAnswer, deadline_s=5.0)
 
     async def return_tickets(self, question: ReturnTickets) -> StepDone:
-        return await self._ask("/reservations/ticket-returns", question, StepDone, deadline_s=5.0)
+        return await self.ask("/reservations/ticket-returns", question, StepDone, deadline_s=5.0)
 
     async def stock(self, event_id: str) -> StockFrame:
-        return await self._ask("/stock", ReadStock(event_id=event_id), StockFrame)
-
-    async def seats(self, event_id: str) -> SeatsFrame:
-        """The states of all seats. Raises `UnknownEvent`, and `NotFound` for an event without a map."""
-        return await self._ask("/seats", ReadStock(event_id=event_id), SeatsFrame)
+        return await self.ask("/stock", ReadStock(event_id=event_id), StockFrame)

@@ -1,8 +1,9 @@
 """The internal API of a service: the operations that the other services call, over HTTP or as functions.
 
 An operation is a path, the model of its question, and a function from the service's state and the question to an
-answer. Services of one process call it with the question itself (`OwnProcess`), those of another by a POST whose body
-is the question, signed. Both ways give the same answers and problems and count in the same metrics.
+answer; that of a feature's part takes what the part opened instead of the state. Services of one process call it with
+the question itself (`OwnProcess`), those of another by a POST whose body is the question, signed. Both ways give the
+same answers and problems and count in the same metrics.
 """
 
 import asyncio
@@ -39,6 +40,10 @@ class Operation(NamedTuple):
     path: str
     question: type[BaseModel]
     work: Callable[[Any, Any], Awaitable[BaseModel]]
+    part: type | None = None
+
+    async def answer(self, app: FastAPI, question: BaseModel) -> BaseModel:
+        return await self.work(app.state.deps if self.part is None else app.state.parts[self.part], question)
 
     def route(self, keys: Keyring) -> FastRoute:
         """Its form over HTTP, which needs a signature by one of these keys. The framework would validate and copy every
@@ -48,7 +53,7 @@ class Operation(NamedTuple):
         async def answer(request: Request) -> Answer:
             body, signature = await request.body(), request.header(SIGNATURE) or ""
             check_service_call(keys, signature, request.method, request.scope["path"], body, now_s=time.time())
-            reply = await self.work(request.state, parse_model(body, self.question))
+            reply = await self.answer(request.app, parse_model(body, self.question))
             return Answer(200, reply.model_dump_json().encode(), (JSON,))
 
         return FastRoute("POST", PREFIX + self.path, answer, in_schema=False)
@@ -58,12 +63,14 @@ class InternalApi(dict[str, Operation]):
     """The operations of a service by their paths."""
 
     def operation(
-        self, path: str, question: type[Question]
+        self, path: str, question: type[Question], *, part: type[State] | None = None
     ) -> Callable[[Work[State, Question, Reply]], Work[State, Question, Reply]]:
-        """Adds the function below as the operation at this path. Every call of it must be repeatable."""
+        """Adds the function below as the operation at this path. Every call of it must be repeatable. Of a feature's
+        part, `part` is the class of what it opened.
+        """
 
         def add(work: Work[State, Question, Reply]) -> Work[State, Question, Reply]:
-            self[path] = Operation(path, question, work)
+            self[path] = Operation(path, question, work, part)
             return work
 
         return add
@@ -96,7 +103,7 @@ class OwnProcess:
         route = PREFIX + operation.path
         try:
             with tracing.span(f"POST {route}", kind=SpanKind.SERVER, service=self._name):
-                return await operation.work(self._app.state.deps, question)
+                return await operation.answer(self._app, question)
         except Exception as raised:  # noqa: BLE001
             problem = problem_of_exception(raised, route, service=self._name, route=route)
             status = problem.code

@@ -9,6 +9,8 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
+from features.hall.inventory.api import INTERNAL as HALL
+from features.hall.seat_codes import SeatsFrame
 from features.lottery.contracts import EntryProof, ProofQuestion, PublishedLottery
 from features.lottery.queue import draw
 from features.pages import contracts as p
@@ -21,7 +23,7 @@ from shared.contracts import catalogue as c
 from shared.contracts import inventory as i
 from shared.contracts import orders as o
 from shared.contracts import queue as q
-from shared.contracts.frames import LineFrame, Revoked, SeatsFrame, StockFrame
+from shared.contracts.frames import LineFrame, Revoked, StockFrame
 from shared.contracts.prices import PricesAnswer
 from shared.errors.problems import Problem
 from shared.routes import Service
@@ -35,7 +37,7 @@ from tests.notifier.tokens import order_token
 from tests.support.running.services import Neighbours
 
 SERVICES: dict[Service, InternalApi] = {
-    "queue": InternalApi(QUEUE | draw.API), "inventory": InternalApi(INVENTORY | inventory.API),
+    "queue": InternalApi(QUEUE | draw.API), "inventory": InternalApi(INVENTORY | inventory.API | HALL),
     "orders": InternalApi(ORDERS | orders.API),
 }  # fmt: skip
 

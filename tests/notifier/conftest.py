@@ -8,12 +8,13 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from features.hall.seat_codes import SeatsFrame
 from services.notifier import app as notifier_app
 from services.notifier.app import create_app
 from services.notifier.settings import Settings
 from services.notifier.state import State
 from services.notifier.tuning import Tuning
-from shared.contracts.frames import LineFrame, OrderFrame, SeatsFrame, StockFrame, log_key, order_channel
+from shared.contracts.frames import LineFrame, OrderFrame, StockFrame, log_key, order_channel
 from shared.messaging.snapshots import PUBLISH, SnapshotPublisher
 from shared.web.app import drain, public
 from tests.notifier.client import UPDATES, SseClient, all_have_head

@@ -5,19 +5,17 @@ than any version that a service gives by its clock.
 from base64 import b64encode
 from typing import Any
 
+from features.hall.seat_codes import SeatsFrame, pack, seats_channel
 from shared.contracts.event_file import EventFile
 from shared.contracts.frames import (
     LaneHead,
     LineFrame,
     OrderFrame,
-    SeatsFrame,
     SectionCounts,
     StockFrame,
     line_channel,
-    seats_channel,
     stock_channel,
 )
-from shared.rules.seat_codes import pack
 from shared.runtime.clock import now_ms
 
 EVENT = "arena"

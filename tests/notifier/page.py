@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import orjson
 
+from features.hall import seat_codes
 from services.notifier.topics.topic import Topic
-from shared.rules import seat_codes
 from tests.notifier.client import SseClient, SseEvent
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, get_args
 
+from features.hall import seat_codes
 from shared.contracts import frames
 from shared.contracts.room_options import RoomOptions
 from tools.reference import model_fields
@@ -44,7 +45,7 @@ EVENTS = {
 }  # fmt: skip
 CHANNELS: dict[model_fields.Model, str] = {
     frames.LineFrame: frames.line_channel("EVENT_ID"), frames.StockFrame: frames.stock_channel("EVENT_ID"),
-    frames.SeatsFrame: frames.seats_channel("EVENT_ID"), frames.OrderFrame: frames.order_channel("REFERENCE"),
+    seat_codes.SeatsFrame: seat_codes.seats_channel("EVENT_ID"), frames.OrderFrame: frames.order_channel("REFERENCE"),
     frames.Revoked: frames.revoked_channel("EVENT_ID"), frames.LoadFrame: frames.load_channel("SERVICE"),
 }  # fmt: skip
 
@@ -79,10 +80,7 @@ def console_messages() -> dict[str, model_fields.Model]:
 
 def notifier_examples() -> dict[str, dict[str, Any]]:
     """An example of the data of each event of the notifier, made by the notifier's own code."""
-    encode, part = (
-        import_module("services.notifier.topics.frames"),
-        import_module("services.notifier.feeds.hall_feed"),
-    )
+    encode, part = (import_module(name) for name in ("services.notifier.topics.frames", "features.hall.notifier"))
     common: dict[str, Any] = {"event_id": "arena-2026", "epoch": 1, "version": AT_MS, "ready": True, "at_ms": AT_MS}
     line = frames.LineFrame(
         **common, state="open", rate_per_s=20, options=RoomOptions(),

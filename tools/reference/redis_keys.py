@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+from features.hall import seat_codes
 from shared.contracts import frames
 from tools.reference.markdown import Section, code, codes, page
 
@@ -52,8 +53,9 @@ def redis_keys_page() -> str:
 
 def scripts(service: str) -> dict[str, dict[str, str]]:
     """The type of each key of each script of a service, by name, as its header says; of a list it says none."""
-    folder, found = ROOT / "services" / service, dict[str, dict[str, str]]()
-    for path in sorted(folder.rglob("*.lua"), key=lambda path: path.stem):
+    found, part = dict[str, dict[str, str]](), f"features/*/{service}"
+    folders = [ROOT / "services" / service, *ROOT.glob(part)]
+    for path in sorted((path for folder in folders for path in folder.rglob("*.lua")), key=lambda path: path.stem):
         found[path.stem] = {}
         for name, kind, of_lanes in HEADER.findall(path.read_text(encoding="utf-8")):
             found[path.stem] |= (
@@ -96,11 +98,14 @@ def _of_stock() -> Iterator[Key]:
         field = name.rstrip(":")
         pattern = getattr(module.Keys.of("EVENT_ID"), field) + ("SECTION_ID" if field != name else "")
         yield Key(pattern, *_documented(text), ALWAYS, _using("inventory", field))
+    reading = import_module("features.hall.inventory.seat_states").reading_key
+    kind, meaning = _documented(reading.__doc__)
+    yield Key(reading("EVENT_ID"), kind, meaning, ALWAYS, _using("inventory", "seats"))
 
 
 def _of_frames() -> list[Key]:
     kept = f"{import_module('shared.messaging.snapshots').LOG_KEPT_S} s after the last frame"
-    channels = {frames.line_channel: "queue", frames.stock_channel: "inventory", frames.seats_channel: "inventory"}
+    channels = {frames.line_channel: "queue", frames.stock_channel: "inventory", seat_codes.seats_channel: "inventory"}
     logs = [
         Key(
             frames.log_key(channel("EVENT_ID")),
@@ -111,9 +116,9 @@ def _of_frames() -> list[Key]:
         )
         for channel, owner in channels.items()
     ]
-    watched = frames.seats_watched_key("EVENT_ID")
+    watched = seat_codes.seats_watched_key("EVENT_ID")
     text = "Exists while a stream shows the seats of this event: only then they are published."
-    return [*logs, Key(watched, "string", text, f"{frames.SEATS_WATCHED_S} s", ("notifier", "inventory"))]
+    return [*logs, Key(watched, "string", text, f"{seat_codes.SEATS_WATCHED_S} s", ("notifier", "inventory"))]
 
 
 def _of_log() -> list[Key]:

@@ -94,7 +94,7 @@ class Rehearsal:
             raise OperatorError(f"{self.event_id} is the copy of a rehearsal itself.")
         copy, left_out = copy_of(event, await self._free_id())
         announce(copy.event_id, left_out)
-        pictures = await self.admin.pictures(self.event_id, copy.brand.files if copy.brand else ())
+        pictures = await self.admin.pictures(self.event_id, copy.files)
         await self.admin.apply(copy, pictures=pictures)
         crowd = Crowd(
             self.url, copy.event_id, fans=self.fans, arrive_over_s=self.arrive_over_s, seed=self.seed,

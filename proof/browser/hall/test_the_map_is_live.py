@@ -5,7 +5,7 @@ from typing import Any
 
 from playwright.async_api import expect
 
-from shared.rules import seat_codes
+from features.hall import seat_codes
 from tests.browser.hall_steps import (
     AVAILABLE,
     IN_A_BASKET,

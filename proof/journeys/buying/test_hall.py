@@ -3,8 +3,8 @@
 import asyncio
 from contextlib import aclosing
 
+from features.hall import seat_codes
 from onsale.client import Fan
-from shared.rules import seat_codes
 from tests.notifier.page import SeatPage
 from tests.support.running.fans import fan_of
 from tests.support.running.suite import RunningSuite

@@ -4,10 +4,9 @@ the audit log.
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path
 
 from services.inventory import tables
-from services.inventory.api.catalogue import INERT
 from services.inventory.catalogue.read_event_file import read_event_file
 from services.inventory.reconcile.invariants import check_invariants
 from services.inventory.state import StateDep
@@ -17,28 +16,21 @@ from shared.contracts.admin.inventory import (
     EventApplied,
     HoldsRelease,
     HoldsReleased,
-    PictureStored,
     ReconcilePass,
     ReconcileRequest,
     ReservationReleased,
     StockInvariants,
 )
 from shared.contracts.event_file import EventFile, StockPart
-from shared.contracts.event_parts.brand import PICTURE_NAME
 from shared.contracts.file_parts import require_on
 from shared.errors.problems import InvalidRequest
 from shared.postgres.pages import BeforeId
 from shared.rules.two_persons import control
 from shared.security.auth import AnAdmin, AnOperator, Viewer
-from shared.web.api_document import file_of
 from shared.web.request import DryRun, EventIdPath, ReasonQuery
 
 router = APIRouter(prefix="/admin/inventory", tags=["admin"])
 changes = APIRouter(prefix="/admin/inventory/events/{event_id}", tags=["stock"])
-PictureNamePath = Annotated[str, Path(pattern=f"^{PICTURE_NAME}$", max_length=64)]
-PICTURE_BODY = {"requestBody": {"required": True, "content": {
-    "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
-}}}  # fmt: skip
 NO_REASON = ReconcileRequest()
 ReservationIdPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 
@@ -62,32 +54,6 @@ async def get_event(operator: Viewer, state: StateDep, event_id: EventIdPath) ->
     sale.
     """
     return await read_event_file(state.db, event_id, state.event_file_parts)
-
-
-@router.put(
-    "/events/{event_id}/pictures/{name}",
-    operation_id="put_picture",
-    summary="Upload a picture",
-    openapi_extra=PICTURE_BODY,
-)
-async def put_picture(
-    operator: AnAdmin, request: Request, state: StateDep, event_id: EventIdPath, name: PictureNamePath,
-    reason: ReasonQuery = None,
-) -> PictureStored:  # fmt: skip
-    """The picture that the event file calls so: PNG, JPEG, WebP, AVIF or SVG of at most 256 KiB, at most eight of an
-    event. Uploading it again changes nothing; another one replaces it. The event may come later.
-    """
-    content = await request.body()
-    return await state.pictures.store(event_id, name, content, actor=operator.name, reason=reason)
-
-
-@router.get(
-    "/events/{event_id}/pictures/{name}", operation_id="read_picture", summary="Get an uploaded picture",
-    responses=file_of("image/*"), response_class=Response,
-)  # fmt: skip
-async def get_picture(operator: Viewer, state: StateDep, event_id: EventIdPath, name: PictureNamePath) -> Response:
-    media_type, content = await state.pictures.read(event_id, name)
-    return Response(content, media_type=media_type, headers={"cache-control": "no-store", **INERT})
 
 
 @router.post(

@@ -14,42 +14,25 @@ from starlette.datastructures import URL
 
 from services.inventory.auth import require_current_epoch
 from services.inventory.layout.layout import Layout, Section
-from services.inventory.redis_stock.seat_map import require_not_revoked, seat_statuses
+from services.inventory.redis_stock.seat_map import seat_statuses
 from services.inventory.state import State
 from shared.contracts.catalogue import (
-    BrandDetails,
     EventCard,
     EventDetails,
     EventLimits,
     EventPage,
     SeatPage,
     SectionList,
-    ShownPicture,
 )
-from shared.contracts.event_parts.brand import Brand
-from shared.contracts.event_parts.hall_map import HallGeometry
 from shared.contracts.fields import EVENT_ID_PATTERN, SECTION_ID_PATTERN, EventId
 from shared.contracts.frames import StockFrame
-from shared.errors.problems import NotFound
 from shared.postgres.pages import PageRequest
-from shared.routes import SECTION_ID
-from shared.rules.seat_codes import encode_state
-from shared.web.answers import JSON, NO_STORE, Answer, Document, Documents, compressed, fields_of, json_answer
-from shared.web.built_files import IMMUTABLE
+from shared.web.answers import JSON, Answer, Document, Documents, compressed, json_answer
 from shared.web.fast_routes import FastRoute
-from shared.web.request import Field as HeaderField
 from shared.web.request import Request
 
 JSON_TYPE, REVALIDATED = "application/json", "public, no-cache"
 NOSNIFF = {"x-content-type-options": "nosniff"}
-# A picture that is opened by itself runs nothing and reaches nothing, whatever else the file may be. Other sites may
-# show it: the pages that share a link, and the button that a promoter embeds.
-INERT = {
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
-    "cross-origin-resource-policy": "cross-origin",
-}
-SECTIONS_MAX = 50
-URLS = {"help_url", "terms_url", "imprint_url", "privacy_url"}
 PAGE_SIZE = Annotated[int, Field(ge=1, le=500)]
 
 
@@ -65,27 +48,6 @@ class EventsQuery(BaseModel):
 
     after: EventId | None = None
     page_size: PAGE_SIZE = 50
-
-
-class VersionQuery(BaseModel):
-    """The version that the address names."""
-
-    v: str | None = Field(None, max_length=64)
-
-
-class MapQuery(BaseModel):
-    """The version of the map that the address names."""
-
-    v: str | None = Field(None, max_length=64, description="`map_hash` of the event: cached for a year.")
-
-
-class SectionsQuery(BaseModel):
-    """The sections that are wanted."""
-
-    sections: str | None = Field(
-        None, pattern=rf"^{SECTION_ID}(,{SECTION_ID}){{0,{SECTIONS_MAX - 1}}}$", max_length=33 * SECTIONS_MAX,
-        description=f"Only these sections: at most {SECTIONS_MAX}, separated by commas.",
-    )  # fmt: skip
 
 
 # -- the answers -------------------------------------------------------------------------------------------------------
@@ -109,7 +71,6 @@ def event_page(layouts: Iterable[Layout], page: PageRequest[str]) -> EventPage:
 
 
 def _card(layout: Layout) -> dict[str, Any]:
-    brand = layout.brand
     return {
         "event_id": layout.event_id,
         "name": layout.name,
@@ -119,35 +80,15 @@ def _card(layout: Layout) -> dict[str, Any]:
         "timezone": layout.timezone,
         "currency": layout.currency,
         "price_from_minor": min(section.price_from_minor for section in layout.sections.values()),
-        "picture": brand.picture and _picture(layout, brand.picture.file, brand.picture.alt) if brand else None,
+        **{name: value for part in layout.shown for name, value in part.card(layout).items()},
     }
 
 
 def event_details(layout: Layout) -> EventDetails:
     limits = {name: getattr(layout, name) for name in EventLimits.model_fields}
     sections = [_section(section, layout.currency) for section in layout.sections.values()]
-    facts = {**_card(layout), "limits": limits, "sections": sections, "map_hash": layout.map_hash}
-    return EventDetails.model_validate({**facts, "brand": layout.brand and _brand(layout, layout.brand)})
-
-
-def _picture(layout: Layout, name: str, alt: str) -> ShownPicture | None:
-    """None while this process has not read it."""
-    stored = layout.pictures.get(name)
-    if stored is None:
-        return None
-    url = f"/events/{layout.event_id}/pictures/{stored.file}"
-    return ShownPicture(url=url, width=stored.width, height=stored.height, alt=alt)
-
-
-def _brand(layout: Layout, brand: Brand) -> BrandDetails:
-    accent, accent_dark = brand.own_accents or (None, None)
-    digest = brand.style_hash()
-    return BrandDetails(
-        **brand.model_dump(include={"name", "background", "background_dark", *URLS}),
-        logo=_picture(layout, brand.logo, brand.name or "") if brand.logo else None,
-        accent=accent, accent_dark=accent_dark,
-        stylesheet=f"/e/{layout.event_id}/brand.css?v={digest}" if digest else None,
-    )  # fmt: skip
+    shown = {name: value for part in layout.shown for name, value in part.details(layout).items()}
+    return EventDetails.model_validate({**_card(layout), "limits": limits, "sections": sections, **shown})
 
 
 def _section(section: Section, currency: str) -> dict[str, Any]:
@@ -200,12 +141,14 @@ def _seat(section: Section, position: int, status: str) -> dict[str, Any]:
 # -- the requests ------------------------------------------------------------------------------------------------------
 
 
-def _layout(request: Request) -> tuple[State, Layout]:
+def layout_of(request: Request) -> tuple[State, Layout]:
+    """Inventory's state, and the event that the path names. Raises `UnknownEvent`."""
     state: State = request.state
     return state, state.catalogue.layout(request.path["event_id"])
 
 
-def _document(body: bytes, cache_control: str, media_type: str = JSON_TYPE) -> Document:
+def document(body: bytes, cache_control: str, media_type: str = JSON_TYPE) -> Document:
+    """An answer that is the same for everybody."""
     return Document(body, media_type, {"cache-control": cache_control, **NOSNIFF})
 
 
@@ -219,17 +162,17 @@ async def list_events(request: Request) -> Answer:
 
 
 def get_event(request: Request) -> Answer:
-    state, layout = _layout(request)
+    state, layout = layout_of(request)
 
     def make() -> Document:
-        return _document(event_details(layout).model_dump_json().encode(), REVALIDATED)
+        return document(event_details(layout).model_dump_json().encode(), REVALIDATED)
 
     return state.documents.of(f"{layout.event_id} event", layout, make=make).answer(request.fields)
 
 
 def list_sections(request: Request) -> Answer | Awaitable[Answer]:
     """What is left, at most a quarter of a second old: the same bytes for everybody."""
-    state, layout = _layout(request)
+    state, layout = layout_of(request)
     frame = state.availability.latest(layout.event_id)
     return _sections(request, layout) if frame is None else _sections_answer(request, layout, frame)
 
@@ -240,70 +183,14 @@ async def _sections(request: Request, layout: Layout) -> Answer:
 
 def _sections_answer(request: Request, layout: Layout, frame: StockFrame) -> Answer:
     def make() -> Document:
-        return _document(orjson.dumps(section_list(layout, frame)), "public, max-age=1")
+        return document(orjson.dumps(section_list(layout, frame)), "public, max-age=1")
 
     documents: Documents = request.state.documents
     return documents.of(f"{layout.event_id} sections", layout, frame, make=make).answer(request.fields)
 
 
-def get_map(request: Request) -> Answer:
-    state, layout = _layout(request)
-    lasting = IMMUTABLE if request.query(MapQuery).v == layout.map_hash else REVALIDATED
-    name = f"{layout.event_id} map {lasting}"
-    return state.documents.of(name, layout, make=lambda: _document(layout.map, lasting)).answer(request.fields)
-
-
-def get_stylesheet(request: Request) -> Answer:
-    """The colours and fonts of the brand, which the pages load after their own style sheet."""
-    state, layout = _layout(request)
-    brand = layout.brand
-    if brand is None or (digest := brand.style_hash()) is None:
-        raise NotFound
-    lasting = IMMUTABLE if request.query(VersionQuery).v == digest else REVALIDATED
-
-    def make() -> Document:
-        return _document(brand.stylesheet().encode(), lasting, "text/css; charset=utf-8")
-
-    return state.documents.of(f"{layout.event_id} style {lasting}", layout, make=make).answer(request.fields)
-
-
-async def get_picture(request: Request) -> Answer:
-    """Its address is in the event's details, and changes with its content."""
-    state, layout = _layout(request)
-    stored = next((one for one in layout.pictures.values() if one.file == request.path["file"]), None)
-    if stored is None:
-        raise NotFound
-    etag = f'"{stored.file}"'
-    kept = fields_of({"cache-control": IMMUTABLE, "etag": etag, **NOSNIFF, **INERT})
-    if etag in (request.header(b"if-none-match") or ""):
-        return Answer(304, b"", kept)
-    content = await state.pictures.content(layout.event_id, stored.digest)
-    found = Answer(200, content, ((b"content-type", stored.media_type.encode()), *kept))
-    return compressed(request.fields, found) if stored.media_type == SVG else found
-
-
-async def get_map_state(request: Request) -> Answer:
-    """`OSS1`, then epoch (4 bytes), version (8) and number of seats (4), big-endian, then two bits a seat in map order,
-    four seats a byte, the first in its lowest bits: 0 free, 1 held, 2 sold, 3 not for sale.
-    """
-    state, layout = _layout(request)
-    sections = request.query(SectionsQuery).sections
-    admission = require_current_epoch(await state.authenticator.admitted(request, layout.event_id), layout)
-    names = [layout.section(name, "seated").section_id for name in sections.split(",")] if sections else layout.seated
-    await require_not_revoked(state.autocommit_db, state.redis_stock, layout.event_id, admission.jti)
-    seats = await state.seat_states.read(layout)
-    kept: tuple[HeaderField, ...] = (NO_STORE,)
-    if seats.version:
-        etag = b'"%d.%d"' % (seats.epoch, seats.version)
-        kept = ((b"cache-control", b"private, max-age=1"), (b"etag", etag))
-        if etag in request.fields.get(b"if-none-match", b""):
-            return Answer(304, b"", kept)
-    body = encode_state(seats.epoch, seats.version, seats.of(names))
-    return compressed(request.fields, Answer(200, body, ((b"content-type", OCTETS.encode()), *kept)))
-
-
 async def list_seats(request: Request) -> Answer:
-    state, layout = _layout(request)
+    state, layout = layout_of(request)
     query = request.query(SeatsQuery)
     admission = require_current_epoch(await state.authenticator.admitted(request, layout.event_id), layout)
     section = layout.section(request.path["section_id"])
@@ -316,11 +203,7 @@ async def list_seats(request: Request) -> Answer:
     return compressed(request.fields, json_answer(found))
 
 
-SVG, OCTETS = "image/svg+xml", "application/octet-stream"
-NOT_MODIFIED = {304: ("Not modified since If-None-Match", None)}
-PATTERNS = {
-    "event_id": EVENT_ID_PATTERN, "section_id": SECTION_ID_PATTERN, "file": r"^[0-9a-f]{24}\.[a-z]{3,4}$",
-}  # fmt: skip
+PATTERNS = {"event_id": EVENT_ID_PATTERN, "section_id": SECTION_ID_PATTERN}
 EVENT = "/events/{event_id}"
 _route = partial(FastRoute, "GET", tag="catalogue", patterns=PATTERNS)
 FAST_ROUTES = [
@@ -332,20 +215,6 @@ FAST_ROUTES = [
     _route(
         f"{EVENT}/sections", list_sections, summary="List availability by section",
         answers={200: ("The sections", SectionList)},
-    ),
-    _route(
-        f"{EVENT}/map", get_map, summary="Get the map of the hall", query=MapQuery,
-        answers={200: ("The map", HallGeometry)},
-    ),
-    _route("/e/{event_id}/brand.css", get_stylesheet, in_schema=False),
-    _route(
-        f"{EVENT}/pictures/{{file}}", get_picture, summary="Get a picture of an event",
-        description=getdoc(get_picture),
-        answers={200: ("The picture", "image/*"), **NOT_MODIFIED},
-    ),
-    _route(
-        f"{EVENT}/map/state", get_map_state, summary="Get the states of all seats", description=getdoc(get_map_state),
-        query=SectionsQuery, answers={200: ("The states", OCTETS), **NOT_MODIFIED},
     ),
     _route(
         f"{EVENT}/sections/{{section_id}}/seats", list_seats, summary="List the seats of a section", query=SeatsQuery,

@@ -14,7 +14,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
 from services.inventory.layout.layout import SeatPosition
-from services.inventory.layout.pictures import keep_only
 from services.inventory.problems import StockConflict
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.push import push_stock
@@ -129,6 +128,7 @@ class EventFilePart(Protocol):
     async def store(self, change: StockChange, file: EventFile, *, dry_run: bool) -> bool:
         """Stores the part of this file, after its sections, in the same transaction; whether that changed anything.
         What it raises is the operator's answer, and then nothing of the file is applied. A dry run is rolled back.
+        `change.detail["event"]` is what the audit log says of the event.
         """
         ...
 
@@ -149,8 +149,8 @@ async def apply_event_file(
     db: AsyncEngine, file: EventFile, *, actor: str = "system", reason: str | None = None, dry_run: bool = False,
     parts: Sequence[EventFilePart] = (),
 ) -> AppliedStock:  # fmt: skip
-    """Raises `StockConflict`, or `InvalidRequest` for a picture that was not uploaded, and then nothing was changed. A
-    dry run changes nothing, and checks the same but the pictures, which are uploaded after it.
+    """Raises `StockConflict`, or the problem of a feature's part, and then nothing was changed. A dry run changes
+    nothing, and checks the same but what such a part leaves out of it.
     """
     async with transaction(db, dry_run=dry_run) as connection:
         await connection.execute(EXCLUSIVE_LOCK, {"event_id": file.event_id})
@@ -169,10 +169,9 @@ async def apply_event_file(
             raised: dict[str, Any] = {"redis_epoch": tables.event.c.redis_epoch + 1} if seats_changed else {}
             mine = tables.event.c.event_id == file.event_id
             await connection.execute(update(tables.event).where(mine).values(**wanted, **raised))
-            change.detail |= {"event": _audit_values(file), "redis_rebuilt": seats_changed}
+            event = _audit_values(file) | change.detail.get("event", {})
+            change.detail |= {"event": event, "redis_rebuilt": seats_changed}
             await change.write(actor=actor, action="apply", reason=reason)
-        if not dry_run:
-            await keep_only(connection, file.event_id, file.brand.files if file.brand else ())
     return AppliedStock(changed, DirtySet() if seats_changed else change.dirty)
 
 
@@ -201,15 +200,12 @@ def _event_row(file: EventFile) -> dict[str, Any]:
         **{name: value for name, value in file.sales.model_dump().items() if name in tables.event.c},
         "tour_id": tour.tour_id if tour else None,
         "tour_tickets_per_customer": tour.tickets_per_customer if tour else 0,
-        "hall_map": file.map and file.map.model_dump(mode="json"),
-        "brand": file.brand and file.brand.model_dump(mode="json", exclude_none=True),
     }  # fmt: skip
 
 
 def _audit_values(file: EventFile) -> dict[str, Any]:
-    row = _event_row(file)
     times = {"starts_at": str(file.starts_at), "ends_at": file.ends_at and str(file.ends_at)}
-    return {**row, **times, "hall_map": file.map and file.map.digest()}
+    return {**_event_row(file), **times}
 
 
 def _section_row(section: SeatedSection | GaSection, ordinal: int) -> dict[str, Any]:

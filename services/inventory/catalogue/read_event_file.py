@@ -29,8 +29,7 @@ async def read_event_file(db: AsyncEngine, event_id: str, parts: Iterable[EventF
         own = [field for part in parts for field in (await part.file_fields(connection, event)).items()]
     return StockPart.model_validate({
         **{name: event[name] for name in EVENT_FIELDS}, **_times(event),
-        "sales": _sales(event), "map": event["hall_map"], "brand": event["brand"],
-        "sections": [_section(row) for row in sections], **dict(own),
+        "sales": _sales(event), "sections": [_section(row) for row in sections], **dict(own),
     })  # fmt: skip
 
 

@@ -7,24 +7,19 @@ it. A selection has a text form for Redis: `A:0,5;GA1*3` is seats 0 and 5 of A a
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from sqlalchemy import select
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy import RowMapping, select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
-from services.inventory.layout.pictures import FACTS, facts
-from services.inventory.problems import NoMap, UnknownSeat, UnknownSection
-from shared.contracts.event_parts.brand import Brand
-from shared.contracts.event_parts.hall_map import MAP_SEATS_MAX, HallMap, digest, hall_geometry
-from shared.contracts.event_parts.picture_files import PictureFile
+from services.inventory.problems import UnknownSeat, UnknownSection
 from shared.contracts.event_parts.seat_labels import SeatLabels, stored_labels
 from shared.errors.problems import Unavailable, UnknownEvent
-from shared.rules.hall_layout import Block
 from shared.rules.rollout import within
 
 ROW_END = "|"
@@ -195,11 +190,6 @@ class Section:
         )  # fmt: skip
 
     @property
-    def is_labelled(self) -> bool:
-        """Whether rows or seats are called otherwise than by their number."""
-        return self.labels != stored_labels(self.rows, self.seats_per_row)
-
-    @property
     def type(self) -> str:
         return TYPE_NAMES[self.kind]
 
@@ -257,9 +247,22 @@ class Section:
         return "-".join((self.section_id, *self.labels_of(position)))
 
 
+class Shown(Protocol):
+    """What a feature shows of one event."""
+
+    def card(self, layout: "Layout") -> Mapping[str, Any]:
+        """Fields of the event's card in lists (`EventCard`), made often."""
+
+    def details(self, layout: "Layout") -> Mapping[str, Any]:
+        """More fields of its details (`EventDetails`)."""
+
+
+Part = TypeVar("Part")
+
+
 @dataclass(frozen=True)
 class Layout:
-    """One event: sections, prices and sales rules."""
+    """One event: sections, prices and sales rules, and what features show of it."""
 
     event_id: str
     name: str
@@ -281,53 +284,30 @@ class Layout:
     hold_ttl_b_s: int | None
     hold_ttl_b_percent: float
     oversell: dict[str, Any]
-    hall_map: dict[str, Any] | None
-    brand: Brand | None
     redis_epoch: int
     version: int
     min_pass_epoch: int
     rehearsal: bool
     sections: dict[str, Section]
-    pictures: dict[str, PictureFile]
+    shown: tuple[Shown, ...]
 
     @classmethod
     def from_rows(
-        cls, event: Mapping[str, Any], sections: Iterable[Mapping[str, Any]], pictures: dict[str, PictureFile]
+        cls, event: Mapping[str, Any], sections: Iterable[Mapping[str, Any]], shown: tuple[Shown, ...] = ()
     ) -> "Layout":
-        """From a row of `inventory.event`, the rows of its sections in their order, and its pictures by name."""
-        brand = None if event["brand"] is None else Brand.model_validate(event["brand"])
+        """From a row of `inventory.event`, the rows of its sections in their order, and what features show of it."""
         by_id = {row["section_id"]: Section.from_row(row) for row in sections}
-        return cls(**{**event, "brand": brand}, sections=by_id, pictures=pictures)
+        own = {each.name: event[each.name] for each in fields(cls) if each.name in event}
+        return cls(**own, sections=by_id, shown=shown)
+
+    def part(self, kind: type[Part]) -> Part:
+        """What a feature shows of it, by its class."""
+        return next(each for each in self.shown if isinstance(each, kind))
 
     @property
     def seated(self) -> list[str]:
         """The ids of the sections that have a map."""
         return [section_id for section_id, section in self.sections.items() if section.kind == "seated"]
-
-    @cached_property
-    def map_order(self) -> tuple[tuple[str, int], ...]:
-        """The sections that have a map, with their seats, in the order in which a hall's seats are counted: it does not
-        change when the event file names its sections in another order.
-        """
-        return tuple((section_id, self.sections[section_id].capacity) for section_id in sorted(self.seated))
-
-    @cached_property
-    def map(self) -> bytes:
-        """The map of the hall, encoded once. Raises `NoMap`."""
-        if sum(seats for _, seats in self.map_order) > MAP_SEATS_MAX:
-            raise NoMap
-        blocks = [Block(s.section_id, s.rows, s.seats_per_row, s.capacity) for s in self.sections.values()]
-        hall_map = None if self.hall_map is None else HallMap.model_validate(self.hall_map)
-        labels = {s.section_id: s.labels for s in self.sections.values() if s.is_labelled}
-        return hall_geometry(blocks, hall_map, labels).model_dump_json().encode()
-
-    @cached_property
-    def map_hash(self) -> str | None:
-        """The hash that names the map."""
-        try:
-            return digest(self.map)
-        except NoMap:
-            return None
 
     def section(self, section_id: str, kind: str | None = None) -> Section:
         """Raises `UnknownSection`, also for one of another kind."""
@@ -389,14 +369,19 @@ def _price_tier(level: dict[str, Any]) -> PriceTier:
 # -- the layouts of all events -----------------------------------------------------------------------------------------
 
 
+# What a feature shows of the events of these rows of `inventory.event`, by id.
+ReadShown = Callable[[AsyncConnection, Sequence[RowMapping]], Awaitable[Mapping[str, Shown]]]
+
+
 class EventCache:
-    """Every event's layout in this process.
+    """Every event's layout in this process; `readers` read what features show of it.
 
     Holds need prices and limits at once, so they never wait for PostgreSQL: `refresh` is called several times a second
     and reads again only the events whose version or Redis epoch changed.
     """
 
     def __init__(self, db: AsyncEngine) -> None:
+        self.readers: list[ReadShown] = []
         self._db = db
         self._layouts: dict[str, Layout] = {}
         self._loaded = False
@@ -434,15 +419,13 @@ class EventCache:
                 events = (await connection.execute(select(tables.event).where(of_changed))).mappings().all()
                 query = select(tables.section).where(tables.section.c.event_id.in_(changed))
                 rows = (await connection.execute(query.order_by(tables.section.c.ordinal))).mappings().all()
-                named = select(tables.picture.c.event_id, tables.picture.c.name, *(tables.picture.c[f] for f in FACTS))
-                pictures = (
-                    (await connection.execute(named.where(tables.picture.c.event_id.in_(changed)))).mappings().all()
-                )
+                shown = [await read(connection, events) for read in self.readers]
                 for event in events:
                     event_id = event["event_id"]
-                    own = [row for row in rows if row["event_id"] == event_id]
-                    shown = {row["name"]: facts(row) for row in pictures if row["event_id"] == event_id}
-                    self._layouts[event_id] = Layout.from_rows(dict(event), map(dict, own), shown)
+                    own = [dict(row) for row in rows if row["event_id"] == event_id]
+                    self._layouts[event_id] = Layout.from_rows(
+                        dict(event), own, tuple(each[event_id] for each in shown)
+                    )
         for removed in self._layouts.keys() - current.keys():
             del self._layouts[removed]
         self._loaded = True

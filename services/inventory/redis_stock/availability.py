@@ -1,5 +1,5 @@
-"""The availability publisher: one stock frame per event, at most four a second, repeated every five seconds; and the
-states of its seats, while a stream shows them.
+"""The availability publisher: one stock frame per event, at most four a second, repeated every five seconds; and what
+a feature publishes of it while somebody watches.
 
 Scripts mark the sections they change as dirty, so selling never waits for publishing.
 """
@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import compress
+from typing import Protocol
 
 from cachetools import TTLCache
 from sqlalchemy import text
@@ -18,11 +19,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from services.inventory.layout.layout import EventCache, Layout
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.client import EVENTS_PER_ROUND_TRIP, RedisStock
-from services.inventory.redis_stock.seat_states import SeatStates
 from services.inventory.store.snapshot import count_sections
 from shared.concurrency.background import QUIET_S, Quiet
 from shared.concurrency.coalescing import chunks
-from shared.contracts.frames import FRAME_REPEAT_S, SectionCounts, StockFrame, seats_watched_key, stock_channel
+from shared.contracts.frames import FRAME_REPEAT_S, SectionCounts, StockFrame, stock_channel
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.redis.client import REDIS_AWAY, RedisError
 from shared.runtime.clock import now_ms
@@ -35,19 +35,24 @@ CACHE_S = 0.25
 AGAIN_S = 0.8 * FRAME_REPEAT_S  # a pause of the loop ends up to a second before a frame must be repeated
 
 
+class WatchedFrames(Protocol):
+    """What a feature publishes of an event's stock, only while a key in Redis says that somebody watches."""
+
+    def key(self, event_id: str) -> str:
+        """That key."""
+
+    async def publish(self, layout: Layout, *, again: bool) -> None:
+        """Publishes what has changed; with `again` also what has not. Raises what Redis raised."""
+
+
 class AvailabilityPublisher:
-    """Publishes frames of stock and seats, and answers the latest one of the stock."""
+    """Publishes frames of the stock, and answers the latest one; `watched` is there if a feature has put it there."""
 
     def __init__(
-        self,
-        db: AsyncEngine,
-        redis_stock: RedisStock,
-        catalogue: EventCache,
-        snapshots: SnapshotPublisher,
-        seat_states: SeatStates,
+        self, db: AsyncEngine, redis_stock: RedisStock, catalogue: EventCache, snapshots: SnapshotPublisher
     ) -> None:
         self._db, self._redis_stock, self._catalogue, self._snapshots = db, redis_stock, catalogue, snapshots
-        self._seat_states = seat_states
+        self.watched: WatchedFrames | None = None
         self._published_at_s: dict[str, float] = {}
         self._cached: TTLCache[str, StockFrame] = TTLCache(math.inf, CACHE_S)
         self._locks: dict[str, asyncio.Lock] = {}
@@ -68,26 +73,28 @@ class AvailabilityPublisher:
                 if frame is not None:
                     await self._snapshots.publish(stock_channel(layout.event_id), frame)
                     self._published_at_s[layout.event_id] = time.monotonic()
-                if layout.event_id in watched:
-                    await self._seat_states.publish(layout, again=due)
+                if self.watched and layout.event_id in watched:
+                    await self.watched.publish(layout, again=due)
         if changed:
             return None
         oldest_s = min((self._published_at_s.get(layout.event_id, 0.0) for layout in layouts), default=math.inf)
         return Quiet(min(QUIET_S, oldest_s + AGAIN_S - time.monotonic()))
 
     async def _changed_and_watched(self, layouts: Iterable[Layout]) -> tuple[set[str], set[str]]:
-        """Events whose stock may have changed since their last frame, and events whose seats a stream shows, many per
-        round trip.
+        """Events whose stock may have changed since their last frame, and events that somebody watches, many per round
+        trip.
         """
         changed, watched = set[str](), set[str]()
         for some in chunks((layout.event_id for layout in layouts), EVENTS_PER_ROUND_TRIP):
             pipe = self._redis_stock.redis.pipeline(transaction=False)
-            for event_id in some:
-                pipe.exists(Keys.of(event_id).dirty).exists(seats_watched_key(event_id))
+            for key in [Keys.of(each).dirty for each in some] + [
+                self.watched.key(each) for each in some if self.watched
+            ]:
+                pipe.exists(key)
             try:
                 found = await pipe.execute()
-                changed.update(compress(some, found[::2]))
-                watched.update(compress(some, found[1::2]))
+                changed.update(compress(some, found))
+                watched.update(compress(some, found[len(some) :]))
             except RedisError:
                 changed.update(some)  # each is queried by itself: other Redis nodes may answer
                 watched.update(some)

@@ -38,10 +38,11 @@ VERBS = sorted({file.name.removesuffix(".lua") for file in LUA.iterdir()} - {"pr
 
 
 @cache
-def load_script(verb: str) -> Script:
-    """`lua/<verb>.lua` after the functions it uses; `keys` has the keys that its header names."""
-    parts = ("prelude", "best_available", verb) if verb == "hold" else ("prelude", verb)
-    source, name = "".join(LUA.joinpath(f"{part}.lua").read_text() for part in parts), f"{__package__}:{verb}"
+def load_script(verb: str, package: str = __package__) -> Script:
+    """`lua/<verb>.lua` of a package after the functions it uses; `keys` has the keys that its header names."""
+    own = importlib.resources.files(package).joinpath("lua", f"{verb}.lua")
+    parts = [LUA.joinpath(f"{part}.lua") for part in ("prelude", "best_available")[: 2 if verb == "hold" else 1]]
+    source, name = "".join(part.read_text() for part in (*parts, own)), f"{package}:{verb}"
     keys = [f"{key.name} = KEYS[{i}]" for i, key in enumerate(Script(name, source).keys, 1) if not key.is_list]
     return Script(name, f"local keys = {{{', '.join(keys)}}}\n{source}")
 

@@ -15,6 +15,7 @@ from services.notifier.feeds.feed import (
     non_resumable_id,
     parse_event_frame_id,
 )
+from services.notifier.problems import MalformedFilter
 from services.notifier.topics import frames
 from services.notifier.topics.hub import Hub
 from services.notifier.topics.topic import Topic
@@ -24,9 +25,10 @@ from shared.contracts.queue import QueueClient
 
 
 class EventFeed(Feed):
-    """The line and the stock of one event."""
+    """The line and the stock of one event. `named_by` is the channel by which the registry finds it."""
 
     kind = "event"
+    named_by = staticmethod(line_channel)
     request_is_exact = False
     is_repeated = True
 
@@ -38,9 +40,9 @@ class EventFeed(Feed):
         super().__init__(hub, {line_channel(event_id): self._line, stock_channel(event_id): self._stock})
         self.event_id = event_id
 
-    def unknown_sections(self, section_filter: frozenset[str]) -> frozenset[str]:
-        """Those of these sections that the event does not have."""
-        return section_filter - frames.section_items(self._stock.current).keys()
+    def require_known(self, stream_filter: StreamFilter) -> None:
+        if unknown := (stream_filter.sections or frozenset()) - frames.section_items(self._stock.current).keys():
+            raise MalformedFilter(f"sections: the event has no section {', '.join(sorted(unknown)[:5])}.")
 
     @property
     def epoch(self) -> int:

@@ -25,6 +25,7 @@ from services.notifier.topics.hub import Hub
 from services.notifier.topics.topic import Topic
 from shared.contracts.frames import Frame
 from shared.errors.problems import NotFound, Problem, UnknownEvent
+from shared.redis.client import Redis
 
 SectionFilter = frozenset[str] | None
 ALL_SEATS = frozenset({"*"})
@@ -46,7 +47,7 @@ class Feed(ABC):
     `request_is_exact`: whether a requested frame has the same version for everybody, like a published one.
     `is_repeated`: whether frames are published again while nothing changes, so that a silent channel is degraded.
     `loaded_s`: when it was last begun to be loaded. `generation`: the connection of the subscriber at which that was
-    done. `watched_key`: a key in Redis that exists while the feed does, so that its frames are published.
+    done.
     """
 
     kind: str
@@ -56,7 +57,6 @@ class Feed(ABC):
     def __init__(self, hub: Hub, channels: Mapping[str, Channel[Any]]) -> None:
         self.channels = channels
         self.event_id: str | None = None
-        self.watched_key: str | None = None
         self.topics: dict[StreamFilter, Topic] = {}
         self.loaded = asyncio.Event()
         self.error: Problem | None = None
@@ -145,6 +145,12 @@ class Feed(ABC):
         for stream_filter, topic in self.topics.items():
             if self._update_topic(topic, stream_filter):
                 self._hub.schedule(topic)
+
+    async def keep_watched(self, redis: Redis) -> None:  # noqa: B027 - most frames are published anyway
+        """Says in Redis that somebody listens, for frames that are published only then. Raises what Redis raised."""
+
+    def require_known(self, stream_filter: StreamFilter) -> None:  # noqa: B027 - an order has no filter
+        """Raises `MalformedFilter` if it names what the event does not have."""
 
     def is_due(self, now_s: float) -> bool:
         """Whether it must be loaded again because frames that are not repeated may have been lost."""

@@ -11,7 +11,6 @@ from contextlib import suppress
 
 from services.notifier.feeds.event_feed import EventFeed
 from services.notifier.feeds.feed import Feed
-from services.notifier.feeds.hall_feed import HallFeed
 from services.notifier.feeds.order_feed import OrderFeed
 from services.notifier.feeds.subscriber import Subscriber
 from services.notifier.metrics import DEGRADED
@@ -22,14 +21,7 @@ from services.notifier.tuning import Tuning
 from shared.concurrency.background import Quiet
 from shared.concurrency.coalescing import GroupCommit
 from shared.concurrency.tasks import stop
-from shared.contracts.frames import (
-    SEATS_WATCHED_S,
-    OrderFrame,
-    keeps_log,
-    line_channel,
-    order_channel,
-    seats_channel,
-)
+from shared.contracts.frames import OrderFrame, keeps_log, order_channel
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import BATCH_MAX, OrdersClient
 from shared.contracts.queue import QueueClient
@@ -44,7 +36,10 @@ NO_ORDER = "There is no order with this reference."
 
 
 class FeedRegistry:
-    """All feeds of this process, by their first channel or, with seats, by that of the seats."""
+    """All feeds of this process, each by one of its channels.
+
+    `with_seats` is the class of the feeds of streams with seats, if a feature has put it there.
+    """
 
     def __init__(
         self,
@@ -61,6 +56,7 @@ class FeedRegistry:
         self._tuning, self._hub = tuning, hub
         self._redis, self._snapshots = redis, snapshots
         self._queue, self._inventory, self._orders = queue, inventory, orders
+        self.with_seats: type[EventFeed] | None = None
         self._feeds: dict[str, Feed] = {}
         self._by_channel: defaultdict[str, list[Feed]] = defaultdict(list)
         self._order_reads: GroupCommit[str, OrderFrame] = GroupCommit(
@@ -73,10 +69,13 @@ class FeedRegistry:
         self.subscriber = Subscriber(redis, self._on_message, sharded=snapshots.sharded)
 
     async def event(self, event_id: str, *, with_seats: bool = False) -> Feed:
-        """The loaded feed of an event; the caller releases it. Raises `UnknownEvent`, `StreamRejected`, and with seats
-        `NotFound` for an event without a map.
+        """The loaded feed of an event; the caller releases it. Raises `UnknownEvent`, `StreamRejected`, and `NotFound`
+        where no seats are shown.
         """
-        name, kind = (seats_channel(event_id), HallFeed) if with_seats else (line_channel(event_id), EventFeed)
+        kind = self.with_seats if with_seats else EventFeed
+        if kind is None:
+            raise NotFound
+        name = kind.named_by(event_id)
         feed = self._feeds.get(name) or self._add(
             name, kind(event_id, self._hub, queue=self._queue, inventory=self._inventory)
         )
@@ -164,9 +163,8 @@ class FeedRegistry:
         await self.subscriber.unsubscribe(*unused)
 
     async def _keep_watched(self, feed: Feed) -> None:
-        if feed.watched_key is not None:
-            with suppress(RedisError, OSError):  # nothing is published meanwhile: the feed requests its frames
-                await self._redis.set(feed.watched_key, 1, ex=SEATS_WATCHED_S)
+        with suppress(RedisError, OSError):  # nothing is published meanwhile: the feed requests its frames
+            await feed.keep_watched(self._redis)
 
     def _refresh(self, feed: Feed) -> None:
         if feed.load_task is None or feed.load_task.done():

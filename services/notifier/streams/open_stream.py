@@ -16,12 +16,10 @@ from typing import Any, NamedTuple
 
 from starlette.types import Receive, Scope
 
-from services.notifier.feeds.event_feed import EventFeed
 from services.notifier.feeds.feed import ALL_SEATS, Feed, StreamFilter
-from services.notifier.feeds.hall_feed import HallFeed
 from services.notifier.headroom import Headroom
 from services.notifier.metrics import WIDENED
-from services.notifier.problems import MalformedFilter, StreamRejected
+from services.notifier.problems import StreamRejected
 from services.notifier.settings import Settings, Transport
 from services.notifier.streams import asgi, detached
 from services.notifier.streams.handshake import StreamHandshake, head_message
@@ -220,11 +218,7 @@ class StreamOpener:
         """Raises `StreamRejected`, `MalformedFilter`."""
         if self._hub.draining:
             raise StreamRejected("draining")
-        sections, seats = stream_filter
-        if sections and isinstance(feed, EventFeed) and (unknown := feed.unknown_sections(sections)):
-            raise MalformedFilter(f"sections: the event has no section {', '.join(sorted(unknown)[:5])}.")
-        if seats and isinstance(feed, HallFeed) and (unknown := feed.unknown_seats(seats)):
-            raise MalformedFilter(f"seats: there are no seats in a section {', '.join(sorted(unknown)[:5])}.")
+        feed.require_known(stream_filter)
         return feed.topic(self._affordable(feed, stream_filter))
 
     def _affordable(self, feed: Feed, stream_filter: StreamFilter) -> StreamFilter:

@@ -35,18 +35,6 @@ class EventApplied(BaseModel):
     dry_run: bool
 
 
-class PictureStored(BaseModel):
-    """A picture of an event as it is stored, and whether that changed anything."""
-
-    event_id: str
-    name: str
-    changed: bool
-    media_type: str
-    width: int
-    height: int
-    digest: str
-
-
 class HoldsReleased(BaseModel):
     """How many holds were released."""
 

@@ -20,6 +20,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from features.hall import seat_codes
 from features.pages.contracts import EventPageFacts, ListedEvents
 from features.pages.gateway.api import PageSettings
 from features.pages.gateway.documents import CataloguePages, EventPages
@@ -31,7 +32,6 @@ from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.catalogue import EventDetails, SectionList
 from shared.contracts.prices import PricesAnswer
 from shared.errors.problems import Unavailable, UnknownEvent
-from shared.rules import seat_codes
 from shared.runtime.clock import now_ms, rfc3339
 from shared.security.user_jwt import UserJwtReader
 from shared.web.app import public

@@ -5,7 +5,7 @@ from typing import Any
 
 from playwright.async_api import expect
 
-from shared.rules import seat_codes
+from features.hall import seat_codes
 from tests.browser.recorded.site import BYTES, DONE, Asked, Json, RecordedSite
 
 RESERVATION_ID, REFERENCE = "a" * 32, "ABCDEFGH2345"

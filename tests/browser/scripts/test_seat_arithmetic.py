@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.event_parts.hall_map import hall_geometry
+from features.hall import seat_codes
+from features.hall.hall_layout import COORDINATE_MAX, Block, Rows, is_inside, row_of_seats
+from features.hall.hall_map import hall_geometry
 from shared.contracts.event_parts.seat_labels import LabelsPart, SeatLabels
-from shared.rules import seat_codes
-from shared.rules.hall_layout import COORDINATE_MAX, Block, Rows, is_inside, row_of_seats
 from tests.browser.scripts.node import Scripts, needs_node, scripts
 
 SCRIPTS = ("hall/geometry.js", "hall/seat_codes.js", "hall/seat_states.js")

@@ -28,11 +28,8 @@ from tests.inventory.redis_stock.script_calls import (
 from tests.support.wait import wait_until
 
 KEYS = Keys.of(EVENT)
-NAMES = (
-    "meta", "counts", "holds", "deadlines", "usage", "revoked", "gone", "gone_before", "dirty", "seats", "map:A",
-    "map:B",
-)  # fmt: skip
-MADE_ANEW = {"dirty", "seats"}  # their loss costs nothing
+NAMES = ("meta", "counts", "holds", "deadlines", "usage", "revoked", "gone", "gone_before", "dirty", "map:A", "map:B")
+MADE_ANEW = {"dirty"}  # its loss costs nothing
 LIMITS = {"tickets_per_customer": 2, "active_reservations_per_customer": 2}
 AVAILABLE = {"A": 13, "B": 7, "GA1": 18}
 

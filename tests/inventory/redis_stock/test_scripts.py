@@ -2,7 +2,7 @@
 
 import re
 import time
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -33,8 +33,6 @@ from tests.inventory.redis_stock.script_calls import (
     open_stock,
 )
 
-LUA = Path(redis_client.__file__).parent / "lua"
-
 
 async def state(redis: Redis) -> dict[str, Any]:
     """Everything that Redis stores, apart from its clock and its epoch marks."""
@@ -54,10 +52,13 @@ async def deadlines(redis: Redis) -> list[tuple[bytes, float]]:
     return [(reservation_id, at_ms) for reservation_id, at_ms in everything]
 
 
-@pytest.mark.parametrize("verb", redis_client.VERBS)
-def test_every_script_is_called_as_its_header_says(verb: str) -> None:
-    script = load_script(verb)
-    source = (LUA / f"{verb}.lua").read_text()
+@pytest.mark.parametrize(
+    ("verb", "package"),
+    [*((verb, redis_client.__package__) for verb in redis_client.VERBS), ("read_seats", "features.hall.inventory")],
+)
+def test_every_script_is_called_as_its_header_says(verb: str, package: str) -> None:
+    script = load_script(verb, package)
+    source = files(package).joinpath("lua", f"{verb}.lua").read_text()
     code = "\n".join(line for line in source.splitlines() if not line.startswith("--"))
     slots = [n for n, slot in enumerate(script.arguments, 1) if not slot.is_list]
     used = {int(n) for n in re.findall(r"ARGV\[(\d+)\]", code)}

@@ -94,9 +94,9 @@ class Question(BaseModel):
 INTERNAL = InternalApi()
 
 
-@INTERNAL.operation("/bell", Question)
-async def asked(state: str, question: Question) -> Question:
-    return Question(sound=f"{question.sound} of {state}")
+@INTERNAL.operation("/bell", Question, part=Bell)
+async def asked(bell: Bell, question: Question) -> Question:
+    return Question(sound=f"{question.sound} and {bell.sound}")
 
 
 class Knob:
@@ -172,9 +172,9 @@ async def test_forms_operations_and_problem_pages_of_a_feature_are_there_while_i
         assert (await client.get("/gong")).headers["content-type"] == MEDIA_TYPE, "for programs"
         document = (await client.get("/openapi.json")).json()
         assert ("/bell" in document["paths"]) == (not off)
-    app.state.deps = "the state"
+    app.state.parts[Bell] = Bell("dong")
     with pytest.raises(KeyError) if off else nullcontext():
-        assert await app.state.own_process("/bell", Question(sound="ding")) == Question(sound="ding of the state")
+        assert await app.state.own_process("/bell", Question(sound="ding")) == Question(sound="ding and dong")
 
 
 async def test_checks_of_a_part_are_among_those_of_its_service(

@@ -5,7 +5,7 @@ from typing import Any
 
 from playwright.async_api import expect
 
-from shared.rules.seat_codes import HELD
+from features.hall.seat_codes import HELD
 from tests.browser.hall_steps import (
     TARGET_PX,
     cursor,

@@ -8,9 +8,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from shared.contracts.event_parts.seat_labels import SeatLabels
-from shared.contracts.fields import Body, SectionId
-from shared.rules.hall_layout import (
+from features.hall.hall_layout import (
     COORDINATE_MAX,
     DISTANCE_MAX,
     DISTANCE_MIN,
@@ -21,6 +19,8 @@ from shared.rules.hall_layout import (
     edge_seats,
     fit_rows,
 )
+from shared.contracts.event_parts.seat_labels import SeatLabels
+from shared.contracts.fields import Body, SectionId
 
 MAP_SEATS_MAX = 100_000
 MAP_SECTIONS_MAX = 500

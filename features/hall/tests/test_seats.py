@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from features.hall.notifier import HallFeed
+from features.hall.seat_codes import CLOSED, seats_channel, seats_watched_key
 from services.inventory.redis_keys import Keys
 from services.notifier.feeds.feed import ALL_SEATS, StreamFilter
-from services.notifier.feeds.hall_feed import HallFeed
-from shared.contracts.frames import line_channel, seats_channel, seats_watched_key, stock_channel
-from shared.rules.seat_codes import CLOSED
+from shared.contracts.frames import line_channel, stock_channel
 from shared.runtime.clock import now_ms
 from tests.notifier.client import SseClient, SseEvent
 from tests.notifier.conftest import Notifier, Start
@@ -207,7 +207,7 @@ class Pages:
     """A feed whose hall changes, and pages that follow one of its topics."""
 
     def __init__(self, stream_filter: StreamFilter) -> None:
-        stub: Any = SimpleNamespace(frame=print, stock=print, seats=print, schedule=lambda topic: None)
+        stub: Any = SimpleNamespace(frame=print, stock=print, ask=print, schedule=lambda topic: None)
         self.feed = HallFeed(EVENT, stub, queue=stub, inventory=stub)
         self.shown = slice(0, 4 if stream_filter.seats == frozenset("A") else 8)
         self.epoch, self.version, self.codes = STOCK_EPOCH, 10, FREE

@@ -19,7 +19,7 @@ _BRACE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]')
 PLACES_NAMED_MAX = 3
 
 
-class Part(BaseModel):
+class PlanPart(BaseModel):
     """An object of the plan, and the line in which it begins."""
 
     model_config = ConfigDict(extra="allow", coerce_numbers_to_str=True)
@@ -32,14 +32,14 @@ class Part(BaseModel):
         return self.model_extra or {}
 
 
-class Position(Part):
+class Position(PlanPart):
     """Where a part lies, from where the one around it lies."""
 
     x: float = 0
     y: float = 0
 
 
-class Seat(Part):
+class Seat(PlanPart):
     """A seat; its number is what stands on it."""
 
     position: Position
@@ -48,7 +48,7 @@ class Seat(Part):
     seat_guid: str = ""
 
 
-class Row(Part):
+class Row(PlanPart):
     """A row; its number is what stands on it."""
 
     seats: list[Seat]
@@ -56,7 +56,7 @@ class Row(Part):
     row_number: str = ""
 
 
-class Area(Part):
+class Area(PlanPart):
     """Anything that is drawn and is no seat."""
 
     position: Position
@@ -80,7 +80,7 @@ class Area(Part):
         return min(self.size) >= 1 and bool(STAGE_WORDS.search(self.title))
 
 
-class Zone(Part):
+class Zone(PlanPart):
     """A part of the hall."""
 
     name: str = ""
@@ -89,20 +89,20 @@ class Zone(Part):
     areas: list[Area] = []
 
 
-class Size(Part):
+class Size(PlanPart):
     """Of the whole plan."""
 
     width: float
     height: float
 
 
-class Category(Part):
+class Category(PlanPart):
     """Seats of one price."""
 
     name: str
 
 
-class Plan(Part):
+class Plan(PlanPart):
     """A seating plan."""
 
     name: str
@@ -233,7 +233,7 @@ def _other_fields(plan: Plan) -> dict[tuple[str, str], list[str]]:
     """By kind of part and field, where fields stand that are not read."""
     found: dict[tuple[str, str], list[str]] = {}
 
-    def note(kind: str, part: Part, where: str) -> None:
+    def note(kind: str, part: PlanPart, where: str) -> None:
         for field, value in part.others.items():
             if value not in (None, False, "", [], {}):
                 found.setdefault((kind, field), []).append(where)

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
+from features.hall.cli.plan_file import PlacedSeat, Plan, left_out, place, read_plan, require_distinct, seats_of
+from features.hall.hall_layout import DISTANCE_MIN, Point, Rows, row_of_seats
 from onsale.errors import OperatorError
-from onsale.hall.plan_file import PlacedSeat, Plan, left_out, place, read_plan, require_distinct, seats_of
 from shared.contracts.event_parts.seat_labels import Label, rule_of
-from shared.rules.hall_layout import DISTANCE_MIN, Point, Rows, row_of_seats
 
 DEFAULT_DISTANCE = 20.0
 ID_MAX = 28

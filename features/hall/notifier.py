@@ -1,4 +1,5 @@
-"""The feed of an event whose streams show seats: line and stock as for everybody, and the states of the seats.
+"""The part of the notifier: the feed of an event whose streams show seats. It has line and stock as for everybody, and
+the states of the seats.
 
 It exists beside the event's other feed, so that streams without seats pay nothing for those that have them. Inventory
 publishes seats only while a process says that they are watched.
@@ -10,21 +11,27 @@ afterwards.
 """
 
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from weakref import WeakKeyDictionary
 
 import orjson
 
+from features.hall import seat_codes
+from features.hall.seat_codes import SEATS_WATCHED_S, SeatsFrame, seats_channel, seats_watched_key
 from services.notifier.feeds.channel import Channel
 from services.notifier.feeds.event_feed import EventFeed
 from services.notifier.feeds.feed import ALL_SEATS, StreamFilter
+from services.notifier.problems import MalformedFilter
+from services.notifier.state import State
 from services.notifier.topics.hub import Hub
 from services.notifier.topics.topic import Topic
-from shared.contracts.frames import SeatsFrame, seats_channel, seats_watched_key
-from shared.contracts.inventory import InventoryClient
+from shared.concurrency.background import Loops
+from shared.contracts.inventory import InventoryClient, ReadStock
 from shared.contracts.queue import QueueClient
-from shared.rules import seat_codes
+from shared.redis.client import Redis
+from shared.web.parts import Part
 
 
 class SeatPart:
@@ -68,18 +75,26 @@ class SeatPart:
 class HallFeed(EventFeed):
     """The line, the stock and the seats of one event."""
 
+    named_by = staticmethod(seats_channel)
+
     def __init__(self, event_id: str, hub: Hub, *, queue: QueueClient, inventory: InventoryClient) -> None:
         super().__init__(event_id, hub, queue=queue, inventory=inventory)
-        self._seats = Channel(SeatsFrame, partial(inventory.seats, event_id), lambda _: {})
+        ask = partial(inventory.ask, "/seats", ReadStock(event_id=event_id), SeatsFrame)
+        self._seats = Channel(SeatsFrame, ask, lambda _: {})
         self.channels = {**self.channels, seats_channel(event_id): self._seats}
-        self.watched_key = seats_watched_key(event_id)
+        self._watched_key = seats_watched_key(event_id)
         self._parts: WeakKeyDictionary[Topic, SeatPart] = WeakKeyDictionary()
         self._decoded: SeatsFrame | None = None
         self._codes: dict[str, bytes] = {}
 
-    def unknown_seats(self, seats: frozenset[str]) -> frozenset[str]:
-        """Those of these sections that have no seats."""
-        return seats - ALL_SEATS - {section_id for section_id, _ in self._seats.current.sections}
+    async def keep_watched(self, redis: Redis) -> None:
+        await redis.set(self._watched_key, 1, ex=SEATS_WATCHED_S)
+
+    def require_known(self, stream_filter: StreamFilter) -> None:
+        super().require_known(stream_filter)
+        known = {section_id for section_id, _ in self._seats.current.sections}
+        if unknown := (stream_filter.seats or frozenset()) - ALL_SEATS - known:
+            raise MalformedFilter(f"seats: there are no seats in a section {', '.join(sorted(unknown)[:5])}.")
 
     def restore_from_log(self, log: Mapping[str, Sequence[bytes]], *, fresh_s: float) -> bool:
         """Never complete: what changed while nobody watched was not published."""
@@ -111,3 +126,13 @@ class HallFeed(EventFeed):
         return b"".join(
             codes for section_id, codes in self._codes.items() if seats == ALL_SEATS or section_id in (seats or ())
         )
+
+
+@asynccontextmanager
+async def open_hall(state: State, _: Loops) -> AsyncIterator[type[HallFeed]]:
+    """Streams may show seats."""
+    state.feeds.with_seats = HallFeed
+    yield HallFeed
+
+
+PART = Part(open=open_hall)

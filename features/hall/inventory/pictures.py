@@ -4,30 +4,71 @@ A name holds one picture: uploading another replaces it, on a running sale withi
 longer names go when it is applied.
 """
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from functools import partial
 
-from sqlalchemy import RowMapping, bindparam, delete, select, text, update
+from pydantic import BaseModel
+from sqlalchemy import (
+    Column,
+    Integer,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    bindparam,
+    delete,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from features.hall.picture_files import PictureFile, picture_file
 from services.inventory import tables
 from shared.audit_log import Actor, of_event
 from shared.concurrency.coalescing import CachedReads
-from shared.contracts.admin.inventory import PictureStored
-from shared.contracts.event_parts.picture_files import PictureFile, picture_file
 from shared.errors.problems import InvalidRequest, NotFound
 
 PICTURES_MAX = 8  # of an event
 KEPT_S, KEPT_MAX, READS_MAX = 3600.0, 64, 8
 FACTS = ("media_type", "width", "height", "digest")
 LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('picture:' || :event_id, 0))")
-_picture = tables.picture.c
+picture = Table(
+    "picture",
+    tables.metadata,
+    Column("event_id", Text),
+    Column("name", Text),
+    Column("media_type", Text, nullable=False),
+    Column("width", Integer, nullable=False),
+    Column("height", Integer, nullable=False),
+    Column("digest", Text, nullable=False, comment="Of the content; names it in addresses."),
+    Column("content", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("event_id", "name"),
+)
+_picture = picture.c
 
 
-def facts(row: RowMapping) -> PictureFile:
-    """What is known of a stored picture without reading it."""
-    return PictureFile(*(row[name] for name in FACTS))
+class PictureStored(BaseModel):
+    """A picture of an event as it is stored, and whether that changed anything."""
+
+    event_id: str
+    name: str
+    changed: bool
+    media_type: str
+    width: int
+    height: int
+    digest: str
+
+
+async def facts_of(connection: AsyncConnection, event_ids: Collection[str]) -> Mapping[str, dict[str, PictureFile]]:
+    """What is known of the events' pictures without reading them, by event and name."""
+    query = select(_picture.event_id, _picture.name, *(_picture[name] for name in FACTS))
+    found = defaultdict[str, dict[str, PictureFile]](dict)
+    for event_id, name, *facts in await connection.execute(query.where(_picture.event_id.in_(event_ids))):
+        found[event_id][name] = PictureFile(*facts)
+    return found
 
 
 class Pictures:
@@ -52,7 +93,7 @@ class Pictures:
             changed = stored.get(name) != found.digest
             if changed:
                 values = dict(zip(FACTS, found, strict=True)) | {"content": content}
-                row = insert(tables.picture).values(event_id=event_id, name=name, **values)
+                row = insert(picture).values(event_id=event_id, name=name, **values)
                 await connection.execute(row.on_conflict_do_update(index_elements=["event_id", "name"], set_=values))
                 await _note_change(connection, event_id, name, found, actor=actor, reason=reason)
         return PictureStored(event_id=event_id, name=name, changed=changed, **found._asdict())
@@ -88,7 +129,7 @@ async def keep_only(connection: AsyncConnection, event_id: str, names: Collectio
     """Deletes the event's other pictures. Raises `InvalidRequest` if one of these was not uploaded."""
     await connection.execute(LOCK, {"event_id": event_id})
     others = _picture.event_id == event_id, _picture.name.not_in(bindparam("names", expanding=True))
-    await connection.execute(delete(tables.picture).where(*others), {"names": list(names)})
+    await connection.execute(delete(picture).where(*others), {"names": list(names)})
     stored = (await connection.execute(select(_picture.name).where(_picture.event_id == event_id))).scalars().all()
     if missing := sorted(set(names) - set(stored)):
         raise InvalidRequest(

@@ -10,11 +10,12 @@ import httpx
 import pytest
 from sqlalchemy import text
 
+from features.hall import seat_codes
+from features.hall.inventory.events import map_order
+from features.hall.inventory.seat_states import SeatStates, reading_key
+from features.hall.seat_codes import SeatsFrame, seats_channel, seats_watched_key
 from services.inventory.redis_keys import Keys
-from services.inventory.redis_stock.seat_states import SeatStates
-from shared.contracts.frames import SeatsFrame, seats_channel, seats_watched_key
 from shared.messaging.snapshots import SnapshotPublisher
-from shared.rules import seat_codes
 from tests.inventory.actions import buy, sell
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
 from tests.support.running.suite import bearer, problem
@@ -26,8 +27,14 @@ LEDGER = text("SELECT status FROM inventory.seat WHERE event_id = :event_id ORDE
 CODES = {"available": 0, "held": 1, "sold": 2, "blocked": 3}
 
 
+def forget_the_last(inventory: Inventory) -> None:
+    seat_states = inventory.state.availability.watched
+    assert isinstance(seat_states, SeatStates)
+    seat_states._fresh.clear()
+
+
 async def ask(inventory: Inventory, query: str = "", *, holder: str = "fan", **headers: str) -> httpx.Response:
-    inventory.state.seat_states._fresh.clear()
+    forget_the_last(inventory)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return await inventory.fans.get(PATH + query, headers=bearer(make_pass(holder)) | named)
 
@@ -109,7 +116,7 @@ async def test_a_version_names_one_state_in_every_process(inventory: Inventory) 
     from_other = await other.read(layout)
     assert (from_other.epoch, from_other.version, from_other.codes) == await state(inventory)
     assert from_other.version > first[1]
-    await inventory.state.redis_stock.redis.delete(Keys.of(EVENT).seats)
+    await inventory.state.redis_stock.redis.delete(reading_key(EVENT))
     assert (await state(inventory))[1] > from_other.version, "what was lost begins anew, later"
 
 
@@ -169,7 +176,7 @@ async def test_other_sections_of_the_layout_than_in_redis_read_the_ledger_or_wai
             text("UPDATE inventory.section SET rows = 1, capacity = 4, seats_remaining = 4 WHERE section_id = 'B'")
         )
     await inventory.state.redis_stock.redis.hincrby(Keys.of(EVENT).meta, "epoch", 1)
-    assert old.map_order == (("A", 15), ("B", 8))
+    assert map_order(old) == (("A", 15), ("B", 8))
     assert problem(await ask(inventory)) == (503, "unavailable")
 
 
@@ -180,7 +187,7 @@ async def test_seats_are_published_only_while_somebody_watches(inventory: Invent
     await pubsub.subscribe(seats_channel(EVENT))
     await inventory.hold("ann", seats=["A-1-1"])
     await wait_until(partial(is_published, redis))
-    assert not await redis.exists(Keys.of(EVENT).seats), "nobody read the seats"
+    assert not await redis.exists(reading_key(EVENT)), "nobody read the seats"
     await state(inventory)
     assert not await redis.exists(f"{seats_channel(EVENT)}:log"), "nobody streams them"
     await redis.set(seats_watched_key(EVENT), 1, ex=60)
@@ -220,7 +227,7 @@ async def test_concurrent_readers_share_one_reading(inventory: Inventory, monkey
         return await call(verb, event_id, **arguments)
 
     monkeypatch.setattr(inventory.state.redis_stock, "call", counted)
-    inventory.state.seat_states._fresh.clear()
+    forget_the_last(inventory)
     headers = bearer(make_pass("fan"))
     answers: list[httpx.Response] = await asyncio.gather(
         *(inventory.fans.get(PATH, headers=headers) for _ in range(20))

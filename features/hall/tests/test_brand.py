@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shared.contracts.event_parts import brand
-from shared.contracts.event_parts.brand import Brand, BrandStyle, FontStack, contrast, mix
+from features.hall import brand
+from features.hall.brand import Brand, BrandStyle, FontStack, contrast, mix
 from tests.inventory.conftest import EVENT, Inventory, event_file
 from tests.properties.examples import bounded
 from tests.support.running.suite import problem

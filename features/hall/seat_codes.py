@@ -1,4 +1,5 @@
-"""The states of many seats in few bytes: two bits a seat, and changes as numbers of variable length.
+"""The states of many seats in few bytes: two bits a seat, and changes as numbers of variable length; and the frame by
+which inventory publishes them.
 
 In memory a hall's state is one byte a seat, in map order: 0 free, 1 held, 2 sold, 3 not for sale. On the wire four
 seats share a byte, the first in its lowest bits. A change is the number `gap << 2 | state`, where `gap` counts the
@@ -9,6 +10,8 @@ has the eighth bit set.
 import re
 import struct
 from collections.abc import Iterable
+
+from shared.contracts.frames import Frame
 
 FREE, HELD, SOLD, CLOSED = range(4)
 HEADER = struct.Struct(">4sIQI")  # magic, epoch, version, number of seats
@@ -92,3 +95,26 @@ def decode_state(data: bytes) -> tuple[int, int, bytes]:
     if magic != MAGIC:
         raise ValueError(f"begins with {magic!r}")
     return epoch, version, unpack(data[HEADER.size :], seats)
+
+
+# -- what inventory publishes ------------------------------------------------------------------------------------------
+
+SEATS_WATCHED_S = 15  # a process that shows seats says so more often than this
+
+
+def seats_channel(event_id: str) -> str:
+    return f"show:{{{event_id}}}:seats"
+
+
+def seats_watched_key(event_id: str) -> str:
+    """Exists while a stream shows the seats of this event: only then they are published."""
+    return f"show:{{{event_id}}}:seats:watched"
+
+
+class SeatsFrame(Frame):
+    """The states of all seats of an event. `sections` are those with seats, and how many, in map order; `seats` is
+    `features.hall.seat_codes.pack` of all, in base64. A version names one state in every process.
+    """
+
+    sections: list[tuple[str, int]]
+    seats: str

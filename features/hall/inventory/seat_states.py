@@ -13,15 +13,15 @@ from typing import NamedTuple
 from cachetools import TTLCache
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from features.hall import seat_codes
+from features.hall.inventory.events import EventHall, map_order
+from features.hall.seat_codes import SeatsFrame, seats_channel, seats_watched_key
 from services.inventory.layout.layout import Layout
-from services.inventory.problems import NoMap
-from services.inventory.redis_stock.client import RedisStock
+from services.inventory.redis_stock.client import RedisStock, load_script
 from services.inventory.store.snapshot import read_maps
-from shared.contracts.frames import SeatsFrame, seats_channel, seats_watched_key
 from shared.errors.problems import Unavailable
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.redis.client import REDIS_AWAY, reply_status
-from shared.rules import seat_codes
 from shared.runtime.clock import now_ms
 
 CACHE_S, CACHE_AWAY_S = 0.25, 1.0
@@ -48,10 +48,16 @@ class SeatState(NamedTuple):
         return b"".join(parts)
 
 
+def reading_key(event_id: str) -> str:
+    """Hash: the last reading of all seats: its epoch, version and marks. If it is lost, the next has a new version."""
+    return f"inventory:{{{event_id}}}:seats"
+
+
 class SeatStates:
     """Reads and publishes the states of seats. Concurrent readers of an event share one reading."""
 
     def __init__(self, db: AsyncEngine, redis_stock: RedisStock, snapshots: SnapshotPublisher) -> None:
+        redis_stock.scripts["read_seats"] = load_script("read_seats", __package__)
         self._db, self._redis_stock, self._snapshots = db, redis_stock, snapshots
         self._last: dict[str, SeatState] = {}
         self._fresh: TTLCache[str, SeatState] = TTLCache(math.inf, CACHE_S)
@@ -60,8 +66,7 @@ class SeatStates:
 
     async def read(self, layout: Layout) -> SeatState:
         """The state of a moment ago. Raises `NoMap`, `Unavailable`."""
-        if layout.map_hash is None:
-            raise NoMap
+        layout.part(EventHall).map(layout)
         event_id = layout.event_id
         async with self._locks.setdefault(event_id, asyncio.Lock()):
             state = self._fresh.get(event_id) or self._from_db.get(event_id)
@@ -73,11 +78,14 @@ class SeatStates:
         """The same, as a frame."""
         return _frame(layout.event_id, await self.read(layout))
 
+    def key(self, event_id: str) -> str:
+        return seats_watched_key(event_id)
+
     async def publish(self, layout: Layout, *, again: bool) -> None:
         """Publishes what has changed; with `again` also what has not. Does nothing while Redis is not ready, and for an
         event without a map. Raises what Redis raised.
         """
-        if layout.map_hash is not None:
+        if layout.part(EventHall).map_hash(layout) is not None:
             async with self._locks.setdefault(layout.event_id, asyncio.Lock()):
                 await self._advance(layout, again=again)
 
@@ -92,14 +100,14 @@ class SeatStates:
 
     async def _advance(self, layout: Layout, *, again: bool = False) -> SeatState | None:
         """The state now, which is published if this reading is the first of it; `None` while Redis is not ready."""
-        event_id, sections = layout.event_id, layout.map_order
+        event_id, sections = layout.event_id, map_order(layout)
         known = self._last.get(event_id)
         if known is not None and known.epoch != layout.redis_epoch:
             known = None
         reply = await self._redis_stock.call(
-            "read_seats", event_id, watched=seats_watched_key(event_id), epoch=layout.redis_epoch,
-            known=known.version if known else 0, clock_offset_ms=self._redis_stock.clock_offset_ms,
-            sections=[section_id for section_id, _ in sections],
+            "read_seats", event_id, seats=reading_key(event_id), watched=seats_watched_key(event_id),
+            epoch=layout.redis_epoch, known=known.version if known else 0,
+            clock_offset_ms=self._redis_stock.clock_offset_ms, sections=[section_id for section_id, _ in sections],
         )  # fmt: skip
         if reply_status(reply) != "read":
             return None
@@ -115,7 +123,7 @@ class SeatStates:
         maps = await read_maps(self._db, layout.event_id)
         codes = {section_id: seat_codes.from_marks(marks.encode()) for section_id, marks in maps.items()}
         sections = tuple((section_id, len(codes[section_id])) for section_id in sorted(codes))
-        if sections != layout.map_order:
+        if sections != map_order(layout):
             raise Unavailable("The hall is being changed. Try again shortly.")
         joined = b"".join(codes[section_id] for section_id, _ in sections)
         return SeatState(layout.redis_epoch, 0, now_ms(), sections, joined)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.event_parts.picture_files import PICTURE_MAX_BYTES, picture_file
+from features.hall.picture_files import PICTURE_MAX_BYTES, picture_file
 from tests.inventory.conftest import ADMIN_KEY, EVENT, OPERATOR_KEY, Inventory, event_file
 from tests.support.pictures import AVIF, JPEG, LIVELY_SVG, PAGE, PNG, SVG, WEBP, picture
 from tests.support.running.suite import problem

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.rules import seat_codes
+from features.hall import seat_codes
 
 CODES = st.binary(max_size=300).map(lambda data: bytes(byte & 3 for byte in data))
 TWO_STATES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=400).map(

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from features.hall.hall_layout import edge_seats, is_inside
+from features.hall.rules import HallFields
 from shared.contracts.event_file import EventFile
-from shared.rules.hall_layout import edge_seats, is_inside
+from shared.contracts.file_parts import part_of
 from shared.web.app import public
 from tests.inventory.conftest import EVENT, Inventory, event_file
 from tests.support.running.suite import problem
@@ -118,8 +120,9 @@ def test_the_map_of_the_guide_fits_and_its_seats_lie_inside() -> None:
     a, _, floor = event_file()["sections"]
     sections = [a | {"rows": 20, "seats_per_row": 25}, floor]
     event = EventFile.model_validate({**event_file(), "sections": sections, **yaml.safe_load(example)})
-    assert event.map is not None
-    outline, rows = event.map.sections["A"].drawn()
+    drawn_map = part_of(event, HallFields).map
+    assert drawn_map is not None
+    outline, rows = drawn_map.sections["A"].drawn()
     assert rows is not None
     assert all(is_inside(outline, seat) for seat in edge_seats(rows, 20, 25))
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.rules import hall_layout
-from shared.rules.hall_layout import Block, Drawn, Hall, Point, Rows, arc, is_inside
+from features.hall import hall_layout
+from features.hall.hall_layout import Block, Drawn, Hall, Point, Rows, arc, is_inside
 
 SHAPES = st.one_of(
     st.tuples(st.integers(1, 60), st.integers(1, 60), st.just(0)),
