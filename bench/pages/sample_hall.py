@@ -6,8 +6,7 @@ from typing import Any
 import orjson
 
 from features.hall import seat_codes
-from features.hall.hall_layout import Block
-from features.hall.hall_map import hall_geometry
+from features.hall.hall_map import Block, hall_geometry
 from services.inventory.api.catalogue import seat_page
 from services.inventory.layout.layout import Section
 from shared.contracts.catalogue import SeatPage

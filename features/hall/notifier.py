@@ -20,9 +20,8 @@ import orjson
 
 from features.hall import seat_codes
 from features.hall.seat_codes import SEATS_WATCHED_S, SeatsFrame, seats_channel, seats_watched_key
-from services.notifier.feeds.channel import Channel
 from services.notifier.feeds.event_feed import EventFeed
-from services.notifier.feeds.feed import ALL_SEATS, StreamFilter
+from services.notifier.feeds.feed import ALL_SEATS, Channel, StreamFilter
 from services.notifier.problems import MalformedFilter
 from services.notifier.state import State
 from services.notifier.topics.hub import Hub

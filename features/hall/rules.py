@@ -5,10 +5,8 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from features.hall.brand import Brand
-from features.hall.hall_layout import Block
-from features.hall.hall_map import HallMap
-from features.hall.picture_files import picture_file
+from features.hall.brand import Brand, picture_file
+from features.hall.hall_map import Block, HallMap
 from shared.contracts.file_parts import EventFields
 
 

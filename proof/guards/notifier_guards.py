@@ -88,7 +88,7 @@ GUARDS = (
     ),
     Guard(
         "An older frame is not shown after a newer one",
-        f"{NOTIFIER}/feeds/channel.py", "            if _version(frame) <= _version(self.frame):", "            if False:",
+        f"{NOTIFIER}/feeds/feed.py", "            if _version(frame) <= _version(self.frame):", "            if False:",
         "test_older_and_unready_frames_are_dropped",
     ),
     Guard(

@@ -8,7 +8,6 @@ import uvicorn
 from fastapi import FastAPI
 
 from services.notifier.api import FAST_ROUTES
-from services.notifier.checks import own_checks
 from services.notifier.feeds.registry import FeedRegistry
 from services.notifier.headroom import Headroom
 from services.notifier.settings import Settings
@@ -17,11 +16,13 @@ from services.notifier.streams import detached
 from services.notifier.streams.open_stream import CHECK_S, PassStreams, StreamLimiter, StreamOpener
 from services.notifier.topics.hub import HeartbeatTimer, Hub
 from services.notifier.tuning import DEFAULTS, Tuning
+from shared.checks.capacity import RAISE_LIMIT
 from shared.checks.endpoint import Databases
 from shared.clients.heartbeats import HeartbeatReporter
 from shared.clients.revoked_passes import RevokedPasses
 from shared.clients.user_places import UserPlaces
 from shared.concurrency.background import Loops
+from shared.contracts.admin.checks import Check, ok, suspicious
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
@@ -30,6 +31,7 @@ from shared.messaging.snapshots import SnapshotPublisher
 from shared.process.load import LOAD_S, Load
 from shared.redis.client import Redis, connect
 from shared.rpc import ServiceClient, client
+from shared.runtime.descriptors import descriptors_max, descriptors_spare
 from shared.runtime.logging import get_logger
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
@@ -111,6 +113,15 @@ def build_state(
             queue, name="notifier", waiting_max=tuning.streams_new_per_s, cache_entries_max=settings.cache_entries_max
         ),
     )
+
+
+def own_checks(settings: Settings) -> list[Check]:
+    """Each stream is an open file; when they run out, new streams are refused, and those fans poll instead."""
+    subject, usable = "Streams", descriptors_max() - descriptors_spare()
+    if usable < settings.streams_max:
+        found = f"{settings.streams_max} are allowed at a process, and open files are enough for {usable}"
+        return [suspicious(subject, found, RAISE_LIMIT)]
+    return [ok(subject, f"{settings.streams_max} at a process")]
 
 
 def _start(loops: Loops, state: State) -> None:

@@ -1,12 +1,19 @@
-"""Containers of the deployment files use settings, commands, options, probes and ports that exist in the code."""
+"""Containers of the deployment files use settings, commands, options, probes and ports that exist in the code.
+
+compose.yaml fits its schema, names files that exist, and reads variables that `.env.example` explains.
+"""
 
 import importlib
 import os
+import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 from sqlalchemy import make_url
 
 from onsale.cli import app as cli
@@ -18,7 +25,7 @@ from shared.process.settings import ServiceSettings
 from shared.routes import SERVICES, Service
 from shared.web.parts import with_settings_of_parts
 from tests.deploy.helm import objects
-from tests.deploy.manifests import VALUES, Container, compose, compose_containers, kubernetes_containers
+from tests.deploy.manifests import DEPLOY, VALUES, Container, compose, compose_containers, kubernetes_containers
 from tests.support.running.command_line import Command, command_line
 
 NOT_SETTINGS = {"ONSALE_SECRETS_DIR"}
@@ -165,3 +172,29 @@ def test_new_keys_contain_the_url_of_the_given_redis_and_its_password(
     url = urlsplit((folder / "onsale_redis_url").read_text().strip())
     assert (url.scheme, url.hostname, url.port, url.path) == ("redis", "::1", 6380, "/0")
     assert (folder / "valkey_auth.conf").read_text() == f"requirepass {url.password}\nmasterauth {url.password}\n"
+
+
+def test_compose_fits_its_schema_and_names_files_that_exist() -> None:
+    program = Path(sys.executable).with_name("check-jsonschema")
+    command: list[str | Path] = [program, "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
+    file = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    for service in file["services"].values():
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            if source.startswith("./secrets"):
+                continue
+            assert (DEPLOY / source).is_file() if source.startswith("./") else source in file["volumes"]
+        assert set(service.get("networks", [])) <= set(file["networks"])
+        assert set(service.get("depends_on", {})) <= set(file["services"])
+
+
+def test_the_example_of_an_env_file_has_every_variable_of_compose_and_its_default() -> None:
+    read = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", (DEPLOY / "compose.yaml").read_text()))
+    assert "${" not in re.sub(r"\$\{\w+:-[^}]*\}", "", (DEPLOY / "compose.yaml").read_text()), "one has no default"
+    lines = (DEPLOY / ".env.example").read_text().splitlines()
+    assert dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#")) == read
+    assert {
+        line.split("=")[0] for line in (DEPLOY / "rehearsal.env").read_text().splitlines() if line[0] != "#"
+    } <= set(read)

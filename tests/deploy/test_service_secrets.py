@@ -227,7 +227,7 @@ async def make_roles(engines: Engines, tmp_path: Path, name: str, *, per_service
 
 @needs("psql")
 async def test_the_roles_of_services_migrate_and_read_no_other_service(engines: Engines, tmp_path: Path) -> None:
-    """They sell in `proof/deploy/test_plain_roles.py`."""
+    """They sell in `proof/deploy/test_deploy_guide.py`."""
     folder = await make_roles(engines, tmp_path, "plain", per_service=True)
     urls = {service: (folder / f"{service}_postgres_url").read_text().strip() for service in SERVICES_WITH_TABLES}
     for service, url in urls.items():

@@ -12,8 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from features.hall.hall_layout import Rows, row_of_seats
-from features.hall.hall_map import HallGeometry, SectionRows, SectionShape, hall_geometry
+from features.hall.hall_map import HallGeometry, Rows, SectionRows, SectionShape, hall_geometry, row_of_seats
 from features.hall.rules import HallFields, blocks_of
 from onsale import event_files
 from onsale.cli.context import out

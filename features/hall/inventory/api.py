@@ -1,5 +1,7 @@
-"""Routes of maps, states of seats, style sheets and pictures: for fans, for operators, and for the notifier."""
+"""The part of inventory: routes of maps, states of seats, style sheets and pictures, and what is opened for them."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from inspect import getdoc
 from typing import Annotated, NamedTuple
@@ -8,19 +10,21 @@ from fastapi import APIRouter, Depends, Path, Response
 from fastapi import Request as FormalRequest
 from pydantic import BaseModel, Field
 
-from features.hall.brand import PICTURE_NAME
+from features.hall.brand import PICTURE_NAME, PictureStored
 from features.hall.hall_map import HallGeometry
-from features.hall.inventory.events import EventHall
-from features.hall.inventory.pictures import Pictures, PictureStored
+from features.hall.inventory.events import EventHall, HallOfFile, Pictures, halls
 from features.hall.inventory.seat_states import SeatStates
 from features.hall.seat_codes import SeatsFrame, encode_state
 from services.inventory.api.catalogue import NOSNIFF, REVALIDATED, document, layout_of
 from services.inventory.auth import require_current_epoch
 from services.inventory.layout.layout import EventCache
 from services.inventory.redis_stock.seat_map import require_not_revoked
+from services.inventory.state import State
+from shared.concurrency.background import Loops
 from shared.contracts.fields import EVENT_ID_PATTERN
 from shared.contracts.inventory import ReadStock
 from shared.errors.problems import NotFound
+from shared.messaging.snapshots import SnapshotPublisher
 from shared.routes import SECTION_ID
 from shared.security.auth import AnAdmin, Viewer
 from shared.web.answers import NO_STORE, Answer, Document, compressed, fields_of
@@ -28,7 +32,7 @@ from shared.web.api_document import file_of
 from shared.web.built_files import IMMUTABLE
 from shared.web.fast_routes import FastRoute
 from shared.web.internal_api import InternalApi
-from shared.web.parts import opened
+from shared.web.parts import Part, opened
 from shared.web.request import EventIdPath, ReasonQuery, Request
 from shared.web.request import Field as HeaderField
 
@@ -49,14 +53,22 @@ class HallParts(NamedTuple):
     seat_states: SeatStates
 
 
-class VersionQuery(BaseModel):
-    """The version that the address names."""
-
-    v: str | None = Field(None, max_length=64)
+@asynccontextmanager
+async def open_hall(state: State, _: Loops) -> AsyncIterator[HallParts]:
+    """Event files may have a map and a brand, and streams show seats."""
+    seat_states = SeatStates(state.db, state.redis_stock, SnapshotPublisher(state.redis_stock.redis))
+    state.event_file_parts.append(HallOfFile())
+    state.catalogue.readers.append(halls)
+    state.availability.watched = seat_states
+    pictures = Pictures(state.db)
+    try:
+        yield HallParts(state.catalogue, pictures, seat_states)
+    finally:
+        await pictures.close()
 
 
 class MapQuery(BaseModel):
-    """The version of the map that the address names."""
+    """The version that the address names, of the map or of the style sheet."""
 
     v: str | None = Field(None, max_length=64, description="`map_hash` of the event: cached for a year.")
 
@@ -87,7 +99,7 @@ def get_stylesheet(request: Request) -> Answer:
     brand = layout.part(EventHall).brand
     if brand is None or (digest := brand.style_hash()) is None:
         raise NotFound
-    lasting = IMMUTABLE if request.query(VersionQuery).v == digest else REVALIDATED
+    lasting = IMMUTABLE if request.query(MapQuery).v == digest else REVALIDATED
 
     def make() -> Document:
         return document(brand.stylesheet().encode(), lasting, "text/css; charset=utf-8")
@@ -197,3 +209,6 @@ INTERNAL = InternalApi()
 @INTERNAL.operation("/seats", ReadStock, part=HallParts)
 async def read_seats(hall: HallParts, question: ReadStock) -> SeatsFrame:
     return await hall.seat_states.frame(hall.catalogue.layout(question.event_id))
+
+
+PART = Part(routers=[router], fast_routes=FAST_ROUTES, internal_api=INTERNAL, open=open_hall)

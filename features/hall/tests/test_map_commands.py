@@ -15,8 +15,7 @@ import yaml
 
 from features.hall.cli.pretix_plan import import_plan
 from features.hall.cli.svg_outlines import import_outlines
-from features.hall.hall_layout import Rows, is_inside, row_of_seats
-from features.hall.hall_map import HallMap
+from features.hall.hall_map import HallMap, Rows, is_inside, row_of_seats
 from features.hall.rules import HallFields
 from onsale import event_files
 from onsale.errors import OperatorError

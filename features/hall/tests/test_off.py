@@ -3,7 +3,7 @@
 import pytest
 
 from features.hall.feature import FEATURE
-from features.hall.inventory import PART
+from features.hall.inventory.api import PART
 from tests.inventory.conftest import EVENT, Inventory, event_file, settings_of
 from tests.notifier.conftest import Start
 from tests.notifier.tokens import signed_pass

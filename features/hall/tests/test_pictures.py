@@ -1,13 +1,19 @@
-"""Pictures of an event: types, limits, addresses that change with the content, and files that are something else."""
+"""Pictures of an event: types, limits, addresses that change with the content, and files that are something else. Those
+beside an event file are checked, uploaded when it is applied, and written beside it when it is read back.
+"""
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from features.hall.picture_files import PICTURE_MAX_BYTES, picture_file
+from features.hall.brand import PICTURE_MAX_BYTES, picture_file
+from onsale import event_files
+from onsale.backup.command import _files
+from onsale.event_files import BadEventFile
 from tests.inventory.conftest import ADMIN_KEY, EVENT, OPERATOR_KEY, Inventory, event_file
-from tests.support.pictures import AVIF, JPEG, LIVELY_SVG, PAGE, PNG, SVG, WEBP, picture
+from tests.support.pictures import AVIF, JPEG, LIVELY_SVG, PAGE, PNG, SVG, WEBP, picture, pictures_of, write_event
 from tests.support.running.suite import problem
 
 PATH = f"/admin/inventory/events/{EVENT}/pictures"
@@ -142,3 +148,45 @@ async def test_an_upload_is_in_the_audit_log(inventory: Inventory) -> None:
     changes = (await inventory.admin("GET", f"/events/{EVENT}/changes"))["changes"]
     assert changes[0]["action"] == "picture"
     assert changes[0]["after"]["picture"] == "logo.svg"
+
+
+@pytest.mark.parametrize("name", [
+    "../secret.png", "/etc/secret.png", "a/b.png", "..png", ".png", "secret", "a.png/..", "a\nb.png", "C:a.png",
+    "..\\secret.png",
+])  # fmt: skip
+def test_a_picture_lies_beside_the_file(tmp_path: Path, name: str) -> None:
+    path = write_event(tmp_path, "t-beside", {"name": "Polar", "logo": name})
+    with pytest.raises(BadEventFile, match=r"brand\.logo"):
+        event_files.read(path)
+
+
+def test_a_link_to_another_folder_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "secret.svg").write_bytes(SVG)
+    (tmp_path / "here").mkdir()
+    path = write_event(tmp_path / "here", "t-link")
+    (tmp_path / "here" / "logo.svg").unlink()
+    (tmp_path / "here" / "logo.svg").symlink_to(tmp_path / "elsewhere" / "secret.svg")
+    with pytest.raises(BadEventFile, match="a link to another folder"):
+        pictures_of(path)
+
+
+@pytest.mark.parametrize(("content", "words"), [
+    (PAGE, "document type"), (b"secret=1", "not a picture"), (PNG + bytes(256 * 1024), "256 KiB"),
+])  # fmt: skip
+def test_what_is_no_picture_is_refused_before_anything_is_sent(tmp_path: Path, content: bytes, words: str) -> None:
+    with pytest.raises(BadEventFile, match=words):
+        pictures_of(write_event(tmp_path, "t-no-picture", logo=content))
+
+
+def test_a_picture_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = write_event(tmp_path, "t-missing")
+    (tmp_path / "hall.png").unlink()
+    with pytest.raises(BadEventFile, match=r"hall\.png: No such file"):
+        pictures_of(path)
+
+
+def test_a_backup_takes_them_along(tmp_path: Path) -> None:
+    path = write_event(tmp_path, "t-backup")
+    files = _files(tmp_path, [path, path], {})
+    assert files == {f"events/{name}": tmp_path / name for name in ("event.yaml", "logo.svg", "hall.png")}

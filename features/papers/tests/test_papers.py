@@ -1,17 +1,27 @@
-"""An order's papers: its tickets and its receipt as PDF, for their holder, rendered once, and limited."""
+"""An order's papers: its tickets and its receipt as PDF, for their holder, rendered once, and limited; its calendar
+file.
+"""
 
 import asyncio
 import io
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pypdf import PdfReader
 
 from features.papers.orders import api, pdf
-from features.papers.orders.pdf import PdfRenderer, TicketPage
-from services.orders.model.order import ticket_id
+from features.papers.orders.pdf import PdfRenderer, TicketPage, receipt_content
+from services.orders.model.order import Order, ticket_id
+from services.orders.tickets.bill import order_bill
+from shared.contracts.inventory import ReservedItem
+from shared.contracts.prices import PriceRules
 from shared.errors.problems import Overloaded
 from shared.security.tokens import order_cookie, sign_order_token
+from shared.words.words import LANGUAGES, words
+from tests.orders.delivery.test_bill import RECEIPT_OF_TRIAL, order_of
+from tests.orders.delivery.test_bill import SHOW as SHOW_OF_BILL
 from tests.orders.delivery.test_tickets import SHOW, apply_event_file, bought, get
 from tests.orders.inventory import EVENT
 from tests.orders.shop import ROOT
@@ -128,3 +138,72 @@ async def test_letters_that_no_paper_shows_are_named_when_the_event_is_applied(p
         warnings = answer.json()["warnings"]
         assert len(warnings) == count
         assert all("cannot show" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+async def test_a_receipt_shows_every_amount_of_the_bill(language: str) -> None:
+    order = replace(order_of(*RECEIPT_OF_TRIAL, back_minor=4100), language=language)
+    text, bill = words(language), order_bill(order, SHOW_OF_BILL, words(language))
+    page = await receipt_text(order)
+    for _, amount in (row for part in bill.written(text, "EUR") for row in part):
+        digits = "".join(sign for sign in amount if sign.isdigit() or sign in ".,")
+        assert digits in page, "the sign of the currency is where the language has it"
+    assert "TENOFF" in page
+
+
+async def test_a_receipt_of_nothing_to_pay_says_so() -> None:
+    page = await receipt_text(order_of([ReservedItem(section_id="A", unit_price_minor=0)], PriceRules(), None))
+    assert page.count("€0.00") == 2
+
+
+async def receipt_text(order: Order) -> str:
+    renderer = PdfRenderer(workers=1, waiting_max=1, font=None)
+    try:
+        async with asyncio.timeout(30):
+            document = await renderer.receipt(receipt_content(order, SHOW_OF_BILL, seller="Onsale Ltd"))
+    finally:
+        renderer.close()
+    return _plain("\n".join(page.extract_text() for page in PdfReader(io.BytesIO(document)).pages))
+
+
+def _plain(text: str) -> str:
+    """Without the marks of direction and the kinds of space that a PDF's text loses."""
+    return "".join(sign for sign in text if not sign.isspace() and sign.isprintable())
+
+
+async def test_the_show_of_an_order_is_a_calendar_file_in_its_language(shop):
+    await apply_event_file(shop, name="Nacht; Licht, und\nSchatten " * 4, timezone="Europe/Berlin")
+    body = shop.body(await shop.inventory.hold()) | {"language": "de"}
+    reference = (await shop.post(body)).json()["reference"]
+    file = await get(shop, f"/orders/{reference}/event.ics")
+    assert file.headers["content-type"].startswith("text/calendar")
+    lines = file.content.split(b"\r\n")
+    assert max(map(len, lines)) <= 75
+    text = file.content.replace(b"\r\n ", b"").decode()
+    assert "DTSTART;TZID=Europe/Berlin:20300504T200000" in text
+    assert "SUMMARY;LANGUAGE=de:Nacht\\; Licht\\, und\\nSchatten" in text
+    assert f"DESCRIPTION;LANGUAGE=de:Bestellung {reference}." in text
+    assert f"URL:https://shop.test/o/{reference}" in text or f"/o/{reference}" in text
+    made = next(line for line in text.splitlines() if line.startswith("DTSTAMP:")).removeprefix("DTSTAMP:")
+    age = datetime.now(UTC) - datetime.strptime(made, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    assert abs(age.total_seconds()) < 600
+    shop.http.cookies.clear()
+    assert (await shop.http.get(f"/orders/{reference}/event.ics")).status_code == 401
+    assert (await get(shop, f"/orders/{reference}/event.ics", holder="somebody")).status_code == 404
+
+
+async def test_the_calendar_file_has_the_end_and_the_seats_that_are_still_good(shop):
+    await apply_event_file(shop, ends_at="2030-05-05T02:30:00+02:00", timezone="Europe/Berlin")
+    reference = await bought(shop)
+    text = (await get(shop, f"/orders/{reference}/event.ics")).text.replace("\r\n ", "")
+    assert "DTEND;TZID=Europe/Berlin:20300505T023000\r\n" in text
+    assert rf"DESCRIPTION;LANGUAGE=en:Order {reference}.\nBlock A\, row 1\, seat 2\n2 × Floor" in text
+    assert (await shop.admin_post(f"{reference}/refund", tickets={"seats": ["A-1-2"]}, key="k")).is_success
+    await shop.wait_for_status(reference, "partially_refunded")
+    text = (await get(shop, f"/orders/{reference}/event.ics")).text.replace("\r\n ", "")
+    assert rf"Order {reference}.\n2 × Floor" in text
+
+
+async def test_an_event_without_a_time_has_no_calendar_file(shop):
+    reference = await shop.order()
+    assert (await get(shop, f"/orders/{reference}/event.ics")).status_code == 404

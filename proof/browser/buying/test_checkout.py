@@ -1,7 +1,12 @@
 """A fan buys tickets in a browser: choice of seats, payment methods, declined cards, access and promo codes, mistyped
-addresses."""
+addresses.
+
+A limit per customer, over several events too, is told before anybody waits, and named when an order exceeds it. The
+order page shows a fan the progress of a pending order.
+"""
 
 import re
+import uuid
 from typing import Any
 
 import pytest
@@ -246,3 +251,82 @@ async def test_a_domain_without_a_dot_is_not_sent(page: Any, suite: RunningSuite
     await page.locator("#pay").click()
     assert await page.locator("#email").evaluate("field => field.validity.patternMismatch")
     await expect(page.locator("#held")).to_be_visible()
+
+
+TOUR_MAX = 3
+FLOOR = {"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 50, "price_minor": 3000}
+
+
+async def buy_two(page: Any, suite: RunningSuite, event_id: str, email: str) -> None:
+    await page.goto(f"{suite.url}/e/{event_id}")
+    await expect(page.locator("#event-limit")).to_have_text(
+        "up to 6 tickets each · 3 tickets per customer for the whole tour"
+    )
+    await enter(page)
+    await select_ga_ticket(page)
+    await select_ga_ticket(page)
+    await hold(page)
+    await page.locator("#name").fill("Ada Lovelace")
+    await page.locator("#email").fill(email)
+    await page.locator("#pay").click()
+
+
+async def test_the_limit_of_a_tour_is_told_and_counts_over_its_events(page: Any, suite: RunningSuite) -> None:
+    tour = {"tour_id": f"tour-{uuid.uuid4().hex[:8]}", "tickets_per_customer": TOUR_MAX}
+    email = f"ada-{uuid.uuid4().hex}@example.org"
+    first, second = [await put_on_sale(suite, sections=[FLOOR], sales={"tour": tour}) for _ in range(2)]
+    await buy_two(page, suite, first, email)
+    await expect_confirmed(page)
+    await buy_two(page, suite, second, email)
+    await expect(page.locator("#trouble-text")).to_have_text(
+        "More than is allowed: 3 tickets per customer for the whole tour. 2 are taken already."
+    )
+    await page.locator("#held-tickets button").click()
+    await expect(page.locator("#held-tickets")).to_contain_text("1 × Floor")
+    await page.locator("#pay").click()
+    await expect_confirmed(page)
+
+
+STEPS = {
+    "waiting": "Step 1 of 3",
+    "paying": "Step 2 of 3: the payment is under way",
+    "your-turn": "Step 2 of 3: the payment waits for you",
+    "confirming": "Step 3 of 3",
+    "cancelling": "We ask the provider",
+}
+
+
+@pytest.fixture
+async def ordering_page(page: Any, suite: RunningSuite) -> Any:
+    """A page with a GA ticket in its basket."""
+    floor = {"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 9, "price_minor": 3000}
+    await page.goto(f"{suite.url}/e/{await put_on_sale(suite, sections=[floor])}")
+    await enter(page)
+    await select_ga_ticket(page)
+    return page
+
+
+async def test_the_page_shows_a_slow_payment_until_the_order_is_confirmed(ordering_page: Any) -> None:
+    await hold_and_pay(ordering_page, "slow")
+    progress = ordering_page.get_by_role("status").and_(ordering_page.locator("#progress"))
+    await expect(progress).to_contain_text(STEPS["paying"])
+    await expect_confirmed(ordering_page)
+    await expect(progress).to_be_hidden()
+
+
+async def test_each_step_of_an_order_has_its_text_and_moves_nothing_below(ordering_page: Any) -> None:
+    state = {"status": "pending", "progress": "waiting", "confirmed_at": None, "attempt": None, "fulfilled_at": None}
+
+    async def answer_with_state(route: Any) -> None:
+        answer = await route.fetch()
+        await route.fulfill(response=answer, json={**await answer.json(), **state})
+
+    await hold_and_pay(ordering_page, "redirect")
+    await ordering_page.route(f"**/orders/{ordering_page.url.split('/')[-1]}", answer_with_state)
+    await ordering_page.set_viewport_size({"width": 480, "height": 900})
+    tops = set()
+    for state["progress"], text in STEPS.items():
+        await ordering_page.reload()
+        await expect(ordering_page.locator("#progress")).to_contain_text(text)
+        tops.add((await ordering_page.locator(".order-facts").bounding_box())["y"])
+    assert len(tops) == 1

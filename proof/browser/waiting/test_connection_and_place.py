@@ -1,4 +1,7 @@
-"""The event page shows the true state of its connection and of the fan's place, and the reason for it."""
+"""The event page shows the true state of its connection and of the fan's place, and the reason for it.
+
+More time to choose, given by a running suite.
+"""
 
 import json
 import re
@@ -8,7 +11,16 @@ import httpx
 import pytest
 from playwright.async_api import expect
 
-from tests.browser.steps import CALL_TIMEOUT_MS, UPDATES, WaitingEvent, expect_connection, join_and_wait
+from tests.browser.steps import (
+    CALL_TIMEOUT_MS,
+    UPDATES,
+    WaitingEvent,
+    enter,
+    expect_connection,
+    join_and_wait,
+    put_on_sale,
+)
+from tests.support.running.suite import RunningSuite
 
 HIDE = "() => { window.isHidden = true; document.dispatchEvent(new Event('visibilitychange')); }"
 SHOW = "() => { window.isHidden = false; document.dispatchEvent(new Event('visibilitychange')); }"
@@ -145,3 +157,17 @@ async def test_a_place_whose_cookie_is_not_stored_is_left_at_once(page: Any, eve
     await expect(page.locator("#trouble-text")).to_contain_text("keeps no cookies", timeout=CALL_TIMEOUT_MS)
     await expect(page.locator("#lobby")).to_be_visible()
     assert deletions == [204]
+
+
+async def test_a_short_session_lasts_longer_in_the_running_suite(page: Any, suite: RunningSuite) -> None:
+    floor = {"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 90, "price_minor": 100}
+    event_id = await put_on_sale(suite, room={"session_s": 60}, sections=[floor])
+    await page.goto(f"{suite.url}/e/{event_id}")
+    await enter(page)
+    await page.wait_for_timeout(2_500)
+    left = await page.locator("#session-clock").inner_text()
+    await page.locator("#more-session").click()
+    await expect(page.locator("#more-session")).to_be_hidden()
+    assert await page.locator("#session-clock").inner_text() > left
+    await page.reload()
+    await expect(page.locator("#choosing")).to_be_visible()

@@ -1,4 +1,7 @@
-"""Commands against the running suite: access codes, the audit of a new event, hold times."""
+"""Commands against the running suite: access codes, the audit of a new event, hold times.
+
+`onsale order` against a running suite: an order's commands and the share of the background.
+"""
 
 import asyncio
 from pathlib import Path
@@ -8,6 +11,7 @@ import pytest
 from features.reports import cli
 from shared.contracts.admin.inventory import HoldTimesReport
 from tests.support.running.command_line import Command
+from tests.support.running.fans import fan_of
 from tests.support.running.suite import RunningSuite
 
 TIMES = {"holds": 2, "percentiles_s": dict.fromkeys(cli.PERCENTILES, 12.5),
@@ -61,3 +65,28 @@ def test_hold_times_are_printed(operate: Command, suite: RunningSuite, monkeypat
     for text in ("4 holds of 3 fans", "12.5 s", "10 to 20 s", "2 fans had a hold end unpaid; 1 held again", "50.0%",
                  "hold_ttl_s: 140", "no difference shown"):  # fmt: skip
         assert text in output
+
+
+async def run(operate: Command, *arguments: str) -> str:
+    result = await asyncio.to_thread(operate, *arguments)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+async def test_an_operator_lists_an_orders_commands_and_sets_the_background_share(
+    operate: Command, suite: RunningSuite
+) -> None:
+    event_id = await suite.open_event()
+    assert "100 % in the background" in await run(operate, "order", "background", event_id)
+    assert "0 % in the background" in await run(operate, "order", "background", event_id, "--percent", "0")
+    async with suite.browser() as browser:
+        fan = await fan_of(browser, event_id).come_in()
+        answer = await fan.order(await fan.hold({"ga": [{"section_id": "GA1", "quantity": 1}]}))
+    assert answer["status"] == "confirmed", "processed in its request"
+    reference = answer["reference"]
+    commands = await run(operate, "order", "commands", "--reference", reference)
+    assert [name in commands for name in ("reserve", "checkout", "confirm", "payment")] == [True] * 4
+    command_id = next(line.split()[-2] for line in commands.splitlines() if "checkout" in line)
+    refused = await asyncio.to_thread(operate, "order", "rerun", command_id)
+    assert (refused.returncode, refused.stderr) == (2, "onsale: This command has completed.\n")
+    assert await suite.audit(event_id) == []

@@ -5,8 +5,8 @@ from functools import partial
 
 import orjson
 
-from services.notifier.feeds.channel import Channel
 from services.notifier.feeds.feed import (
+    Channel,
     EventVersions,
     Feed,
     SectionFilter,

@@ -9,8 +9,7 @@ from functools import partial
 
 import orjson
 
-from services.notifier.feeds.channel import Channel
-from services.notifier.feeds.feed import Feed, StreamFilter, non_resumable_id, parse_frame_id
+from services.notifier.feeds.feed import Channel, Feed, StreamFilter, non_resumable_id, parse_frame_id
 from services.notifier.topics import frames
 from services.notifier.topics.hub import Hub
 from services.notifier.topics.topic import Topic

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.hall import seat_codes
-from features.hall.hall_layout import COORDINATE_MAX, Block, Rows, is_inside, row_of_seats
-from features.hall.hall_map import hall_geometry
+from features.hall.hall_map import COORDINATE_MAX, Block, Rows, hall_geometry, is_inside, row_of_seats
 from shared.contracts.event_parts.seat_labels import LabelsPart, SeatLabels
 from tests.browser.scripts.node import Scripts, needs_node, scripts
 

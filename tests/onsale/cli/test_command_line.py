@@ -1,4 +1,8 @@
-"""The command line: help for every command, one clear line for an error, exit codes; rooms, codes and stock."""
+"""The command line: help for every command, one clear line for an error, exit codes; rooms, codes and stock.
+
+The client of the admin API reads a list page by page. `onsale migrate`: one line for each service, exit codes, and a
+check that changes nothing.
+"""
 
 import asyncio
 import inspect
@@ -9,14 +13,21 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import httpx
 import pytest
 from rich.console import Console
 
 from onsale import imports
+from onsale.admin_client import AdminClient
 from onsale.cli.app import commands, loaded
 from onsale.cli.events import print_audit
+from onsale.errors import OperatorError
+from onsale.local.engines import Engines, with_driver
+from onsale.server import serve
 from shared.features import CliCommand
+from shared.postgres.schema_version import revisions
 from shared.report.invariants import both_sold
+from tests.support.engines.engines import run_in_thread, sql
 from tests.support.running.command_line import Command
 from tests.support.running.suite import RunningSuite
 
@@ -260,3 +271,55 @@ def test_help_imports_neither_services_nor_clients_of_databases() -> None:
     heavy = {"sqlalchemy", "redis", "fastapi", "httpx", "asyncpg", "pydantic", "services"}
     assert not heavy & {name.partition(".")[0] for name in shown.stdout.partition("MODULES")[2].split()}
     assert all(entry.name in shown.stdout for entry in commands() if " " not in entry.name)
+
+
+ENTRY = {
+    "at": "2027-03-05T19:30:00Z", "actor": "ann", "role": None, "action": "open", "subject": "event:e", "reason": None,
+    "version": 1, "before": None, "after": None,
+}  # fmt: skip
+
+
+def answer(request: httpx.Request) -> httpx.Response:
+    """Two pages; whoever asks for a third gets a problem."""
+    before = request.url.params.get("before")
+    if before not in (None, "2"):
+        return httpx.Response(404, json={"detail": "no such page"})
+    following = f"{request.url.path}?before=2&page_size=1" if before is None else None
+    return httpx.Response(200, json={"changes": [{**ENTRY, "id": 2 if before is None else 1}], "next": following})
+
+
+async def test_pages_are_read_until_the_last() -> None:
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        admin = AdminClient(client, "http://suite", "key")
+        pages = [page async for page in admin.pages("list_queue_changes", query={"page_size": 1}, event_id="e")]
+        assert [entry.id for page in pages for entry in page.changes] == [2, 1]
+        with pytest.raises(OperatorError, match="no such page"):
+            await anext(admin.pages("list_queue_changes", query={"before": 7}, event_id="e"))
+
+
+def test_migrate_check_reports_pending_migrations_and_changes_nothing(
+    onsale: Command, monkeypatch: pytest.MonkeyPatch, engines: Engines, migrated: str
+) -> None:
+    server = with_driver(engines.postgres_url).rsplit("/", 1)[0]
+    result = onsale("migrate", "--check", "--postgres-url", f"{server}/{migrated}")
+    assert (result.returncode, result.stdout.count("up to date")) == (0, 4)
+
+    run_in_thread(sql(engines, "create database unmigrated"))
+    monkeypatch.setenv("ONSALE_POSTGRES_URL", f"{server}/unmigrated")
+    for _ in range(2):
+        result = onsale("migrate", "--check")
+        assert result.returncode == 1
+        assert f"orders: is to go to {revisions('orders')[-1]} (at nothing)" in result.stdout
+    run_in_thread(sql(engines, "drop database unmigrated with (force)"))
+    monkeypatch.delenv("ONSALE_POSTGRES_URL")
+    assert "The database of queue is not set" in onsale("migrate").stderr
+
+
+def test_invalid_settings_are_reported_in_one_line_without_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONSALE_ENVIRONMENT", "production")
+    with pytest.raises(OperatorError, match=r"^queue: in production these secrets must be set: checkout"):
+        serve.create(["queue"])
+    monkeypatch.setenv("ONSALE_PORT", "70000-secret")
+    with pytest.raises(OperatorError, match=r"^queue: port: This must be a whole number") as refused:
+        serve.create(["queue"])
+    assert "secret" not in str(refused.value)

@@ -1,4 +1,7 @@
-"""The history file: answers become lines before their reader gets them, and nothing else does."""
+"""The history file: answers become lines before their reader gets them, and nothing else does.
+
+What credentials say of a fan, read without verification: a history must never stumble over a strange one.
+"""
 
 import asyncio
 import gzip
@@ -10,9 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
+from onsale.history.exchange import claims, document, fan_of
 from onsale.history.log import History
 from onsale.history.transport import RecordingTransport
-from shared.security.tokens import Keyring, QueueToken, QueueTokens
+from shared.security.tokens import Keyring, Pass, QueueToken, QueueTokens, sign_pass
+from tests.support.providers.identity_provider import jwt_by_secret
 
 TOKEN = QueueTokens(Keyring({"k1": b"x" * 32})).sign(QueueToken("arena", 3, 1, 17, "fan-1", 1_700_000_000))
 PLACE = {"queue_token": TOKEN, "join_seq": 17, "lane": 1, "epoch": 3, "status": "waiting", "position_in_queue": 4}
@@ -145,3 +150,26 @@ async def test_writers_of_one_file_mix_no_lines(path: Path) -> None:
 
     await asyncio.gather(*(asyncio.to_thread(write, history) for history in histories))
     assert len(lines(path)) == 2000
+
+
+KEYS = Keyring({"k1": b"x" * 32})
+PASS = sign_pass(KEYS, Pass("arena", "fan-1", "jti-1", 3, 0, 17, 6, 1_700_000_000, 1_700_000_600))
+
+
+def test_a_pass_names_its_holder() -> None:
+    assert fan_of(PASS) == {"fan": "fan-1"}
+
+
+def test_a_users_token_names_the_user() -> None:
+    assert fan_of(jwt_by_secret("alice")) == {"user": "alice"}
+
+
+@pytest.mark.parametrize("strange", ["", "a.b", "a.b.c", "ORD-1.k1.mac", "a.W10.c", "a.eyJzdWIiOjF9.c", "\udcff.é.ü"])
+def test_any_other_text_names_nobody(strange: str) -> None:
+    assert fan_of(strange) == {}
+    assert isinstance(claims(strange), dict)
+
+
+def test_a_body_that_is_no_document_says_nothing() -> None:
+    assert document(b"<html>") == {}
+    assert document(b"\xff") == {}

@@ -1,14 +1,36 @@
-"""Credentials: a Bearer header comes before a cookie, and a cookie allows writes from our own pages only."""
+"""Credentials of operators: a Bearer header comes before a cookie, and a cookie allows writes from our own pages only.
 
+A session stands for the key that began it; guesses are limited, and right codes never refused.
+"""
+
+import asyncio
+import time
+from collections import Counter
 from contextlib import nullcontext
 
+import httpx
 import pytest
+from fastapi import APIRouter, FastAPI
 from starlette.types import Scope
 
-from shared.errors.problems import BadCredential, ForeignOrigin, NoCredential
+from shared.errors.problems import BadCredential, ForeignOrigin, NoCredential, Overloaded, TooManyWrongCodes
+from shared.process.settings import ServiceSettings
 from shared.rpc import SERVICE_HEADER, check_service_call, sign_service_call
-from shared.security.auth import AdminKeys
+from shared.security import limits
+from shared.security.auth import (
+    AdminKeys,
+    AnOperator,
+    Operator,
+    OperatorSession,
+    Viewer,
+    read_session,
+    session_cookie,
+    sign_session,
+)
+from shared.security.limits import GuessLimiter
 from shared.security.tokens import credentials, development_keys, first_valid, set_cookie
+from shared.web.app import create_service, public
+from tests.support.running.suite import problem
 
 KEY = "k" * 24
 
@@ -102,3 +124,156 @@ def test_a_signed_call_is_good_for_half_a_minute_and_for_this_body_only() -> Non
     ):  # fmt: skip
         with pytest.raises(BadCredential):
             check_service_call(keys, header, method, path, body, now_s=now_s)
+
+
+async def look_up(limiter: GuessLimiter, seen: Counter[str], code: str, key: str = "fan") -> str:
+    try:
+        async with limiter.guess(key) as guess:
+            seen[code] += 1
+            await asyncio.sleep(0.001)
+            guess.wrong = code != "right"
+    except TooManyWrongCodes:
+        return "limited"
+    return "wrong" if guess.wrong else "right"
+
+
+async def test_two_hundred_guesses_at_once_are_looked_up_to_the_limit_only() -> None:
+    limiter, seen = GuessLimiter(per_s=0.001, at_once=10), Counter[str]()
+    answers = await asyncio.gather(*(look_up(limiter, seen, f"no-{n}") for n in range(200)))
+    assert seen.total() == 10
+    assert Counter(answers) == {"wrong": 10, "limited": 190}
+    assert await look_up(limiter, seen, "right") == "limited"
+    assert await look_up(limiter, seen, "right", key="another fan") == "right"
+
+
+async def test_right_codes_sent_at_once_are_all_looked_up() -> None:
+    limiter, seen = GuessLimiter(per_s=0.001, at_once=10), Counter[str]()
+    assert set(await asyncio.gather(*(look_up(limiter, seen, "right") for _ in range(300)))) == {"right"}
+    answers = await asyncio.gather(*(look_up(limiter, seen, f"no-{n}") for n in range(20)))
+    assert Counter(answers) == {"wrong": 10, "limited": 10}, "their tokens came back, once"
+
+
+async def test_wrong_codes_among_right_ones_use_up_the_tokens() -> None:
+    limiter, seen = GuessLimiter(per_s=0.001, at_once=10), Counter[str]()
+    codes = ["right" if n % 2 else f"no-{n}" for n in range(200)]
+    answers = Counter(await asyncio.gather(*(look_up(limiter, seen, code) for code in codes)))
+    assert answers["wrong"] == 10
+    assert not limiter._under_way
+    assert not limiter._waiting
+
+
+async def test_a_look_up_that_is_cancelled_counts_and_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WAITING_MAX", 20)
+    limiter, seen = GuessLimiter(per_s=0.001, at_once=10), Counter[str]()
+    guesses = [asyncio.create_task(look_up(limiter, seen, "right")) for _ in range(31)]
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        await guesses.pop()
+    for guess in guesses[5:]:
+        guess.cancel()
+    answers = await asyncio.gather(*guesses, return_exceptions=True)
+    assert Counter(map(str, answers)) == {"right": 5, "": 25}
+    assert not limiter._under_way
+    assert not limiter._waiting
+    assert Counter(await asyncio.gather(*(look_up(limiter, seen, "no") for _ in range(9)))) == {
+        "wrong": 5,
+        "limited": 4,
+    }
+
+
+SECRETS = {role: f"the-secret-of-a-{role}-here" for role in ("viewer", "operator", "admin")}
+ADMIN_KEYS = AdminKeys(",".join(f"{role}:{role}:{secret}" for role, secret in SECRETS.items()))
+RING = development_keys("service")
+NOW_S = int(time.time())
+
+
+def session(role: str = "operator") -> OperatorSession:
+    return ADMIN_KEYS.session(SECRETS[role], now_s=NOW_S)
+
+
+@pytest.fixture
+def app() -> FastAPI:
+    router = APIRouter()
+
+    @router.get("/admin/thing")
+    async def read(operator: Viewer) -> str:
+        return operator.name
+
+    @router.post("/admin/thing")
+    async def change(operator: AnOperator) -> str:
+        return operator.name
+
+    settings = ServiceSettings(admin_keys=ADMIN_KEYS)
+    return create_service("queue", settings, title="any", lifespan=lambda app: nullcontext(), routers=[router])
+
+
+def client(app: FastAPI, text: str, host: str = "localhost:8000") -> httpx.AsyncClient:
+    cookie = {"cookie": f"{session_cookie({b'host': host.encode()})}={text}"}
+    return httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url=f"http://{host}", headers=cookie)
+
+
+async def test_every_service_accepts_the_cookie_like_the_key(app: FastAPI) -> None:
+    for host in ("localhost:8000", "console.example"):
+        async with client(app, sign_session(RING, session()), host) as browser:
+            assert (await browser.get("/admin/thing")).json() == "operator"
+            scheme = "http" if host.startswith("localhost") else "https"
+            own = await browser.post("/admin/thing", headers={"origin": f"{scheme}://{host}"})
+            assert own.json() == "operator"
+
+
+@pytest.mark.parametrize(
+    ("host", "bound"),
+    [
+        ("localhost:8000", False),
+        ("127.0.0.2:8000", False),
+        ("[::1]:8000", False),
+        ("console.example", True),
+        ("", True),
+    ],
+)
+def test_only_at_an_address_of_this_machine_the_cookie_does_without_https(host: str, bound: bool) -> None:
+    assert session_cookie({b"host": host.encode()}).startswith("__Host-") is bound
+
+
+async def test_a_write_with_the_cookie_needs_our_own_origin(app: FastAPI) -> None:
+    async with client(app, sign_session(RING, session())) as browser:
+        ours_over_https = {"origin": "http://localhost:8000", "x-forwarded-proto": "https"}
+        for headers in ({}, {"origin": "https://evil.example"}, {"origin": "null"}, ours_over_https):
+            assert problem(await browser.post("/admin/thing", headers=headers)) == (403, "foreign-origin")
+        bearer = {"authorization": f"Bearer {SECRETS['operator']}"}
+        assert (await browser.post("/admin/thing", headers=bearer)).status_code == 200, "a key needs none"
+
+
+async def test_a_viewer_cannot_change_anything(app: FastAPI) -> None:
+    async with client(app, sign_session(RING, session("viewer"))) as browser:
+        assert (await browser.get("/admin/thing")).status_code == 200
+        answer = await browser.post("/admin/thing", headers={"origin": "http://localhost:8000"})
+        assert problem(answer) == (403, "not-allowed")
+
+
+def test_a_session_expires_and_cannot_be_changed() -> None:
+    text = sign_session(RING, session("viewer"))
+    assert read_session(RING, ADMIN_KEYS, text, now_s=NOW_S) == session("viewer")
+    with pytest.raises(BadCredential):
+        read_session(RING, ADMIN_KEYS, text, now_s=NOW_S + 8 * 3600)
+    mark, kid, claims, mac = text.split(".")
+    other = sign_session(RING, session("admin")).split(".")[2]
+    for forged in (
+        f"{mark}.{kid}.{other}.{mac}", f"{mark}.none.{claims}.{mac}", f"{mark}.{kid}.{claims}.AAAA", "operator.x.y", "",
+        f"{mark}.{kid}.{claims}.{mac}=", f"{mark}.{kid}.{claims}.é", f"operatoR.{kid}.{claims}.{mac}",
+        f".{kid}.{claims}.{mac}", f"{mark}..{claims}.{mac}",
+    ):  # fmt: skip
+        with pytest.raises(BadCredential):
+            read_session(RING, ADMIN_KEYS, forged, now_s=NOW_S)
+    with pytest.raises(BadCredential):
+        read_session(development_keys("another"), ADMIN_KEYS, text, now_s=NOW_S)
+
+
+def test_a_service_that_asks_for_itself_may_only_view() -> None:
+    for role, accepted in (("viewer", True), ("operator", False), ("admin", False)):
+        text = sign_session(RING, OperatorSession(Operator("console", role), "", NOW_S + 60))  # type: ignore[arg-type]
+        if accepted:
+            assert read_session(RING, AdminKeys(), text, now_s=NOW_S).operator.name == "console"
+        else:
+            with pytest.raises(BadCredential):
+                read_session(RING, ADMIN_KEYS, text, now_s=NOW_S)

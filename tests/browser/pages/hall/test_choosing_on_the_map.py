@@ -1,4 +1,8 @@
-"""Seats chosen on the map: by touch, mouse, wheel, pinch, buttons and keys alone; the list shows the same."""
+"""Seats chosen on the map: by touch, mouse, wheel, pinch, buttons and keys alone; the list shows the same.
+
+What stands on rows and chairs is what the map, the list, the selection and the held tickets say. What is held is shown
+in the hall, in a drawing and in words, also after a return and after a reload.
+"""
 
 import re
 from typing import Any
@@ -195,3 +199,50 @@ async def test_a_hall_of_20000_seats_comes_in_one_request(mouse: Any, site: Reco
     await expect_picked(page, "1 ticket")
     paths = [each.path.removeprefix("/events/large/") for each in site.asked]
     assert (paths.count("map"), [path for path in paths if path.endswith("/seats")]) == (1, [])
+
+
+async def test_seats_are_called_by_their_labels_on_the_map_and_in_the_list(page: Any, site: RecordedSite) -> None:
+    await come_in(page, site, "stalls")
+    await open_section(page, "A")
+    await cursor(page).focus()
+    for key, place in (
+        ("Home", "Row B, seat 7, Front €90.00"), ("ArrowDown", "Row A, seat 7, Front"), ("End", "Row A, seat 1, Front"),
+        ("ArrowDown", "Row AA, seat 10, €50.00, available$"),
+    ):  # fmt: skip
+        await page.keyboard.press(key)
+        await expect_cursor(page, f"^Stalls: {place}")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#announcer")).to_have_text("Stalls, row AA, seat 10 picked. 1 ticket")
+    await page.locator("#hall-list").click()
+    await expect(page.locator("#seats .row-name")).to_have_text(["B", "A", "AA"])
+    await expect(page.locator("#seats .seat")).to_have_text([*"75317531", "1", "2", "2b", "10"])
+    await expect(page.locator("#seats .seat[aria-selected=true]")).to_have_text("10")
+    last = page.locator("#seats [data-seat=A-AA-2b]")
+    await expect(last).to_have_attribute("title", "Row AA, seat 2b, €50.00, available")
+    await last.click()
+    await expect(page.locator("#basket-list")).to_have_text("Stalls, row AA, seat 10 · Stalls, row AA, seat 2b")
+    await page.locator("#hold").click()
+    await expect(page.locator("#held-hall circle")).to_have_count(2)
+    await expect(page.locator("#held-tickets")).to_contain_text("row AA, seat 2b")
+
+
+async def test_the_best_available_is_shown_in_place_and_follows_what_is_returned(page: Any, site: RecordedSite) -> None:
+    await come_in(page, site)
+    await page.locator("#best-quantity").select_option("3")
+    await page.locator("#best-where").select_option("section:B")
+    await page.locator("#best-find").click()
+    marks = page.locator("#held-hall circle")
+    await expect(marks).to_have_count(3)
+    seats = await page.locator("#held-tickets li span").all_inner_texts()
+    picture = page.locator("#held-hall svg")
+    await expect(picture).to_have_attribute("aria-label", f"Where your places are: {'; '.join(seats)}")
+    await expect(page.locator("#held-hall [data-mine]")).to_have_count(1)
+    await expect(page.locator("#hall")).to_be_hidden()
+    await page.get_by_role("button", name=f"Remove {seats[0]}").click()
+    await expect(marks).to_have_count(2)
+    await page.reload()
+    await expect(marks).to_have_count(2)
+    await page.locator("#give-back").click()
+    await expect(page.locator("#hall")).to_be_visible()
+    await expect(page.locator("#held-hall")).to_be_hidden()
+    await expect(page.locator("button.hall-label[data-section=B]")).to_contain_text("40 free")
