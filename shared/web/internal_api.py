@@ -63,7 +63,7 @@ class InternalApi(dict[str, Operation]):
     """The operations of a service by their paths."""
 
     def operation(
-        self, path: str, question: type[Question], *, part: type[State] | None = None
+        self, path: str, question: type[Question], *, part: type[Any] | None = None
     ) -> Callable[[Work[State, Question, Reply]], Work[State, Question, Reply]]:
         """Adds the function below as the operation at this path. Every call of it must be repeatable. Of a feature's
         part, `part` is the class of what it opened.

@@ -86,7 +86,7 @@ def test_every_option_of_a_command_says_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES_WITH_TABLES)
-def test_every_table_and_column_has_a_row_and_a_meaning(service: str) -> None:
+def test_every_table_and_column_has_a_row_and_a_meaning(service: Service) -> None:
     meanings, shown = tables.Meanings.of(service), page("tables.md")
     for table in tables.tables(service):
         assert tables.meaning(meanings, table), table.name
@@ -97,7 +97,7 @@ def test_every_table_and_column_has_a_row_and_a_meaning(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES_WITH_TABLES)
-def test_a_meaning_has_its_column(service: str) -> None:
+def test_a_meaning_has_its_column(service: Service) -> None:
     columns = {(table.name, "") for table in tables.tables(service)}
     columns |= {(table.name, column.name) for table in tables.tables(service) for column in table.c}
     everywhere = {column.name for each in SERVICES_WITH_TABLES for table in tables.tables(each) for column in table.c}
