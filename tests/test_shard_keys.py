@@ -39,7 +39,7 @@ ACROSS_SHARDS = {
     "inventory sql/count_live_holds",
     "inventory oversell.COUNT_WAITING", "queue line.invariants.LOWEST_ROLLOUT",
     # of a table that every shard has
-    "queue line.invariants.AUDIT_LOG", "queue admission.autotune.ADJUSTED_RECENTLY",
+    "queue line.invariants.AUDIT_LOG", "queue autotune.ADJUSTED_RECENTLY",
 }  # fmt: skip
 IN_ROWS = {  # the key is a field of each row that is passed as JSON
     "orders sql/insert", "orders sql/insert redemptions", "orders sql/queue_deliveries",

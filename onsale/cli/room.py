@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from onsale.admin_client import AdminClient, given
+from onsale.admin_client import AdminClient
 from onsale.cli.context import (
     AdminCommands,
     Before,
@@ -161,22 +161,6 @@ def pace(
 
     with_admin(change)
     out.print(f"{event_id}: {', '.join(f'{name} = {value}' for name, value in values.items())}")
-
-
-@app.command("plan")
-def plan(
-    event_id: EventId,
-    rate: Annotated[float | None, typer.Option(min=0.001, help="Admissions per second to try.")] = None,
-    max_active: Annotated[int | None, typer.Option(min=1, help="Most fans inside at once, to try.")] = None,
-) -> None:
-    """Estimate when the present line will be drained and everything sold with these values. Changes nothing."""
-    values = given({"rate_per_s": rate, "max_active": max_active})
-    planned = with_admin(lambda admin: admin.plan_capacity(event_id, values))
-    out.print(planned.summary, soft_wrap=True)
-    if planned.sells_out_at and planned.sells_out_between:
-        earliest, latest = (f"{at:%H:%M} UTC" if at else "never" for at in planned.sells_out_between)
-        sold = f"Sold out at {planned.sells_out_at:%H:%M} UTC, at the earliest {earliest}, at the latest {latest}"
-        out.print(f"{sold}; {planned.in_vain} of the line wait in vain.", soft_wrap=True)
 
 
 @app.command("history")

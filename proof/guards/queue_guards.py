@@ -339,7 +339,7 @@ CALLS = (
     ),
     Guard(
         "Autotune waits before its next change",
-        f"{QUEUE}/admission/autotune.py", " or await self._adjusted_recently(room.event_id)", "",
+        "features/autotune/queue/autotune.py", " or await self._adjusted_recently(room.event_id)", "",
         "test_autotune_changes_the_rate_once_in_ten_seconds_and_writes_the_audit_log",
     ),
     Guard(

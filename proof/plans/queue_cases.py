@@ -76,7 +76,7 @@ CASES = {
     "line.invariants.LOWEST_ROLLOUT": Case(every),
     "sql/live_slots": Case(every),
     "line.invariants.TAILS": Case(every),
-    "admission.autotune.ADJUSTED_RECENTLY": Case(every),
+    "autotune.ADJUSTED_RECENTLY": Case(every),
     "line.invariants.CALLS": Case(every),
     "line.invariants.CALLS_WITH_HOLDERS": Case(every),
     "line.invariants.AUDIT_LOG": Case(every),

@@ -10,8 +10,7 @@ from services.queue import internal
 from services.queue.access.access_code_store import AccessCodeStore
 from services.queue.admin import access_codes, room_actions
 from services.queue.admin import rooms as admin_rooms
-from services.queue.admission.autotune import Autotune, ControlLoop
-from services.queue.admission.ceiling import Ceilings, LoadCache
+from services.queue.admission.ceiling import Ceilings, ControlLoop, LoadCache
 from services.queue.admission.gatekeeper import Gatekeeper
 from services.queue.admission.publisher import GAUGES_S, FramePublisher, refresh_gauges
 from services.queue.admission.stock import StockCache
@@ -113,7 +112,7 @@ def build(
     invalidation = PassInvalidation(inventory)
     ceilings = Ceilings(line, LoadCache(client))
     frames.throttles = ceilings.enforced
-    control_loop = ControlLoop(rooms, gatekeeper, ceilings, Autotune(rooms, tuning.autotune_interval_s), invalidation)
+    control_loop = ControlLoop(rooms, gatekeeper, ceilings, invalidation)
     return State(
         line=line, rooms=rooms, heartbeats=heartbeats, recovery=recovery, sessions=sessions, gatekeeper=gatekeeper,
         pass_invalidation=invalidation, control_loop=control_loop, access_codes=AccessCodeStore(db),

@@ -63,7 +63,6 @@ THROTTLES = with_series(
     Counter("queue_throttles_total", "Times the overload guard began to throttle a room, by reason.", ["reason"]),
     reason=("inventory-silent", "orders-silent", "inventory-slow", "orders-slow"),
 )
-AUTOTUNE = Gauge("queue_autotune_rate_per_s", "The rate that autotune would set or has set.", ["event_id"])
 MANUALLY_ADMITTED = Counter("queue_manual_admissions_total", "Calls beyond the rate that operators requested.")
 ROOM_OPEN = Gauge("queue_room_open", "1 while the room calls fans, else 0.", ["event_id"])
 WAIT_SECONDS = Histogram(

@@ -1,21 +1,20 @@
-"""What operators do with a waiting room: read, configure, open, pause, reset, admit, rebuild, plan.
+"""What operators do with a waiting room: read, configure, open, pause, reset, admit, rebuild.
 
 Every change is written to the audit log and takes effect with the next tick, which is run at once. While Redis is
 unavailable a change is only stored; the gatekeeper applies it later.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from services.queue.admission.autotune import ControlLoop
+from services.queue.admission.ceiling import ControlLoop
 from services.queue.admission.gatekeeper import Gatekeeper, admit_now
 from services.queue.line.invariants import check_invariants
 from services.queue.line.rebuild import Recovery
 from services.queue.line.redis_line import RedisLine
 from services.queue.line.repository import LaneTotals, LineRepository
 from services.queue.problems import RoomStateConflict
-from services.queue.rooms.capacity_plan import make_plan, slot_use
 from services.queue.rooms.model import RequestedBy, WaitingRoom
 from services.queue.rooms.store import Action, AdmitKeys, Rooms
 from services.queue.tables import audit_log
@@ -24,9 +23,7 @@ from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.queue import (
     NULLABLE,
     AdmitResult,
-    CapacityPlan,
     LaneView,
-    PlanRequest,
     QueueInvariantReport,
     RoomDryRun,
     RoomPatch,
@@ -36,7 +33,6 @@ from shared.contracts.event_file import EventFile
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.errors.problems import InvalidRequest
 from shared.postgres.pages import PageRequest
-from shared.runtime.clock import now_ms
 
 NO_CALLS = LaneTotals(0, 0, 0.0, 0)
 ADMITTING = frozenset({"open", "paused", "draining"})
@@ -44,13 +40,16 @@ ADMITTING = frozenset({"open", "paused", "draining"})
 
 @dataclass(frozen=True)
 class RoomOperations:
-    """All rooms. Every change raises `VersionMismatch` if the operator read another version."""
+    """All rooms. Every change raises `VersionMismatch` if the operator read another version. `target_rates`: by event
+    the rate that a part would set or has set; the view of the room shows it.
+    """
 
     rooms: Rooms
     line: RedisLine
     gatekeeper: Gatekeeper
     recovery: Recovery
     control_loop: ControlLoop
+    target_rates: dict[str, float] = field(default_factory=dict)
 
     async def get(self, event_id: str) -> RoomView:
         """The room as it is now. Raises `UnknownEvent`."""
@@ -118,12 +117,6 @@ class RoomOperations:
         await self.recovery.rebuild(event_id, force=True)
         return await self._enforce(await self.rooms.read(event_id))
 
-    async def plan(self, event_id: str, request: PlanRequest) -> CapacityPlan:
-        room = await self.rooms.read(event_id)
-        use = await slot_use(self.rooms.db, room, at_ms=now_ms() + self.line.clock_offset_ms)
-        stock = self.gatekeeper.stock_cache.fresh(event_id)
-        return make_plan(room, await self.gatekeeper.frame(event_id), use, request, stock=stock)
-
     async def audit_log(self, event_id: str, page: PageRequest[int]) -> AuditPage:
         """A page of the audit log. Raises `UnknownEvent`."""
         await self.rooms.read(event_id)
@@ -144,14 +137,13 @@ class RoomOperations:
     async def _view(self, room: WaitingRoom) -> RoomView:
         frame = await self.gatekeeper.frame(room.event_id)
         called, active = await self.line.count_slots(room.event_id, room.epoch)
-        loop = self.control_loop
         return RoomView.model_validate({
             **room.configuration(), "event_id": room.event_id, "shown_state": frame.state, "ready": frame.ready,
             "lanes": await self._lanes(room, frame), "called": called, "active": active,
             "calls_per_s": frame.calls_per_s, "live_ratio": frame.live_ratio,
             "effective_rate_per_s": frame.effective_rate_per_s, "throttled": frame.throttled,
-            "guard_sees": loop.ceilings.observed.get(room.event_id),
-            "autotune_rate_per_s": loop.autotune.target_rates.get(room.event_id),
+            "guard_sees": self.control_loop.ceilings.observed.get(room.event_id),
+            "autotune_rate_per_s": self.target_rates.get(room.event_id),
         })  # fmt: skip
 
     async def _lanes(self, room: WaitingRoom, frame: LineFrame) -> dict[int, LaneView]:

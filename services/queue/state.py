@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from services.queue.access.access_code_store import AccessCodeStore
-from services.queue.admission.autotune import ControlLoop
+from services.queue.admission.ceiling import ControlLoop
 from services.queue.admission.gatekeeper import Gatekeeper
 from services.queue.line.rebuild import Recovery
 from services.queue.line.redis_line import RedisLine

@@ -11,7 +11,6 @@ class Tuning:
     join_batches_in_flight_max: int = 64  # batches of joins processed at once
     ramp_after_loss: bool = True  # after a loss of Redis the rate ramps up within 30 s
     guard_interval_s: float = 0.5  # time between two runs of the control loop
-    autotune_interval_s: float = 10.0  # autotune changes a rate at most once in this time
 
 
 DEFAULTS = Tuning()

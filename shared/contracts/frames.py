@@ -132,6 +132,11 @@ class LineFrame(Frame):
     lottery: RankingFrame | None = None
 
     @property
+    def has_waiting(self) -> bool:
+        """Whether there are places above the head of any lane."""
+        return any(lane.tail_seq > lane.head_seq for lane in self.lanes.values())
+
+    @property
     def effective_rate_per_s(self) -> float:
         """The rate in force, as far as the overload guard lets it through."""
         guarded = self.throttled is not None and self.throttled.reason != "recovering"

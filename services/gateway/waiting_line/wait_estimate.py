@@ -153,7 +153,7 @@ class WaitEstimator:
 
     def _is_stalled(self, frame: LineFrame, pace_per_s: float) -> bool:
         """Whether fans wait in an open line but none was called for much longer than usual."""
-        if frame.state in BEFORE_SALE or not _has_waiting(frame):
+        if frame.state in BEFORE_SALE or not frame.has_waiting:
             self._waiting_since_ms = None
             return False
         if self._waiting_since_ms is None:
@@ -168,7 +168,7 @@ class WaitEstimator:
         nobody waits nothing is measured: then it is the rate itself.
         """
         rate, measured = frame.rate_per_s, frame.calls_per_s
-        if frame.state in BEFORE_SALE or measured is None or not _has_waiting(frame):
+        if frame.state in BEFORE_SALE or measured is None or not frame.has_waiting:
             self._pace_per_s = rate
             return rate
         pace = measured if self._pace_per_s is None else self._pace_per_s
@@ -239,7 +239,3 @@ def _throttle_reason(frame: LineFrame) -> Reason | None:
     if frame.throttled is None:
         return None
     return "recovering" if frame.throttled.reason == "recovering" else "throttled"
-
-
-def _has_waiting(frame: LineFrame) -> bool:
-    return any(lane.tail_seq > lane.head_seq for lane in frame.lanes.values())

@@ -1,4 +1,4 @@
-"""Operators' actions on a waiting room: message, reset, manual admission, Redis rebuild, capacity plan, state.
+"""Operators' actions on a waiting room: message, reset, manual admission, Redis rebuild, state.
 
 Each action is written to the audit log. With `If-Match` a repeated request is refused, so it acts only once.
 """
@@ -6,26 +6,34 @@ Each action is written to the audit log. With `If-Match` a repeated request is r
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Response
+from starlette.convertors import StringConvertor, register_url_convertor
 
 from services.queue.admin.rooms import ROOM, WantedVersion, with_etag
 from services.queue.rooms.model import RequestedBy
-from services.queue.rooms.store import Action
+from services.queue.rooms.store import TRANSITIONS, Action
 from services.queue.state import StateDep
 from shared.contracts.admin.queue import (
     ActionReason,
     AdmitRequest,
     AdmitResult,
-    CapacityPlan,
-    PlanRequest,
     QueueMessage,
     RoomView,
 )
 from shared.rules.two_persons import control
-from shared.security.auth import AnAdmin, AnOperator, Viewer
+from shared.security.auth import AnAdmin, AnOperator
 from shared.web.request import EventIdPath, idempotency_key
 
 router = APIRouter(tags=["admin"])
 NO_REASON = ActionReason()
+
+
+class _TransitionPath(StringConvertor):
+    """Only the actions' own paths: another below a room is a part's, or there is none."""
+
+    regex = "|".join(TRANSITIONS)
+
+
+register_url_convertor("transition", _TransitionPath())
 
 
 @router.post(ROOM + "/admit", operation_id="admit", summary="Admit fans beyond the rate")
@@ -51,12 +59,6 @@ async def rebuild(
     return with_etag(await state.operations.rebuild(event_id, by), response)
 
 
-@router.post(ROOM + "/capacity-plan", operation_id="plan_capacity", summary="Preview a rate without setting it")
-async def plan(event_id: EventIdPath, request: PlanRequest, _operator: Viewer, state: StateDep) -> CapacityPlan:
-    """When the present line would be drained and everything be sold, how many wait in vain, and what limits it."""
-    return await state.operations.plan(event_id, request)
-
-
 @router.post(ROOM + "/message", operation_id="set_message", summary="Set the queue message")
 async def message(
     event_id: EventIdPath, request: QueueMessage, operator: AnOperator, state: StateDep, response: Response,
@@ -77,7 +79,7 @@ async def reset(
 
 
 @router.post(
-    ROOM + "/{action}",
+    ROOM + "/{action:transition}",
     operation_id="set_room_state",
     openapi_extra=control("close_room", action="close"),
     summary="Open, pause, resume, drain or close the room",

@@ -9,6 +9,8 @@ rate is called.
 
 A service that was heard of and is silent leaves the floor; of one that nobody ever heard of, as of a shop of somebody
 else, nothing is expected.
+
+The control loop adjusts the ceilings twice a second; it also finishes the pass invalidation of a reset.
 """
 
 import time
@@ -19,12 +21,16 @@ from typing import Literal, NamedTuple, get_args
 from cachetools import TTLCache
 from pydantic import ValidationError
 
+from services.queue.admission.gatekeeper import Gatekeeper
 from services.queue.line.redis_line import PRELUDE, RedisLine
 from services.queue.metrics import CEILING, THROTTLED, THROTTLES
+from services.queue.places.sessions import PassInvalidation
 from services.queue.rooms.model import WaitingRoom
-from shared.concurrency.background import wake
+from services.queue.rooms.store import NOT_RUNNING, Rooms
+from shared.concurrency.background import Quiet, wake
 from shared.contracts.frames import FRAME_STALE_S, LOAD_CHANNELS, LoadFrame, Throttled
-from shared.redis.client import Redis, Script, reply_status
+from shared.errors.problems import Problem
+from shared.redis.client import REDIS_AWAY, Redis, Script, reply_status
 from shared.redis.pubsub import listen
 from shared.runtime.logging import get_logger
 
@@ -175,3 +181,46 @@ class Ceilings:
         if overload and (before is None or before.reason == "easing"):
             THROTTLES.labels(overload).inc()
             log.warning("throttle.lowered", event_id=name, reason=overload, mode=mode)
+
+
+@dataclass
+class ControlLoop:
+    """Adjusts every running room. Any number of processes may run it."""
+
+    rooms: Rooms
+    gatekeeper: Gatekeeper
+    ceilings: Ceilings
+    pass_invalidation: PassInvalidation
+
+    async def run_once(self) -> Quiet | None:
+        """Adjusts all rooms once; a room whose Redis is unavailable is skipped. Quiet while nothing is to be adjusted:
+        without a load that any service feels, or a throttle.
+        """
+        for room in list(self.rooms.known.values()):
+            if room.state in NOT_RUNNING:
+                self.ceilings.forget(room.event_id)
+                continue
+            try:
+                held_back = room.event_id in self.gatekeeper.held_back
+                await self.ceilings.adjust(room, share=self._share(room), held_back=held_back)
+            except REDIS_AWAY as away:
+                log.info("control_loop.unavailable", event_id=room.event_id, error=type(away).__name__)
+        for room in list(self.rooms.known.values()):
+            await self.invalidate_old_passes(room)
+        return None if self.ceilings.is_active else Quiet()
+
+    async def invalidate_old_passes(self, room: WaitingRoom) -> None:
+        """Has inventory refuse the passes from before a reset. The loop repeats it until inventory has confirmed,
+        whichever process began it; the first claim of the new line waits for it.
+        """
+        try:
+            await self.pass_invalidation.ensure(room)
+        except Problem as failed:
+            log.warning("room.passes_not_invalidated", event_id=room.event_id, error=failed.slug)
+
+    def _share(self, room: WaitingRoom) -> float:
+        """Of what is in work at checkout, by the rates of the rooms in which fans wait."""
+        last, known = self.gatekeeper.frames.last, self.rooms.known
+        rates = {name: one.rate_per_s for name, one in known.items() if name in last and last[name].has_waiting}
+        in_all = sum(rates.values())
+        return room.rate_per_s / in_all if room.event_id in rates and in_all else 1.0

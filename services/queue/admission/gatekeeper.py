@@ -296,7 +296,7 @@ def _is_quiet(room: WaitingRoom, frame: LineFrame, reply: TickReply) -> bool:
     state = reply.state
     counts = state["called"] or state["active"] or state["backlog"] or reply.changes
     calling = room.state not in ("draft", "closed")
-    waiting = calling and any(lane.tail_seq > lane.head_seq for lane in frame.lanes.values())
+    waiting = calling and frame.has_waiting
     return not (counts or waiting or frame.throttled or room.changes_within(state["now_ms"], SOON_MS))
 
 

@@ -1,7 +1,6 @@
-"""Operators manage a room: drain, admit, rebuild, reset and plan, each with its role and its audit log entry."""
+"""Operators manage a room: drain, admit, rebuild and reset, each with its role and its audit log entry."""
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
 
 import httpx
@@ -10,10 +9,8 @@ from fastapi import FastAPI
 
 from services.queue.admission import gatekeeper
 from services.queue.problems import RoomStateConflict
-from services.queue.rooms.capacity_plan import SlotUse, make_plan, slot_use
 from services.queue.rooms.model import RequestedBy
-from shared.contracts.admin.queue import AdmitResult, PlanRequest
-from shared.contracts.frames import SectionCounts, StockFrame
+from shared.contracts.admin.queue import AdmitResult
 from shared.errors.problems import IdempotencyInFlight, IdempotencyKeyReused, Unavailable
 from shared.runtime.clock import now_ms, to_datetime
 from tests.queue.conftest import (
@@ -24,10 +21,8 @@ from tests.queue.conftest import (
     TEST,
     Queue,
     credentials,
-    line_frame,
     put_event,
 )
-from tests.support.wait import wait_until
 
 ROLES = list(OPERATORS)
 
@@ -164,82 +159,6 @@ async def test_the_control_loop_reports_a_reset_to_inventory_until_it_succeeds(q
     assert inventory.min_pass_epochs == [2]
 
 
-# -- capacity plan -----------------------------------------------------------------------------------------------------
-
-
-LINE = line_frame(tail=7200, live_ratio=0.5)
-
-
-async def test_a_plan_names_when_the_line_drains_and_the_limiting_factor(queue: Queue) -> None:
-    await queue.open(rate_per_s=50, max_active=100)
-    room = await queue.state.rooms.read(EVENT)
-    at_ms = 1_800_000_000_000
-    plan = make_plan(room, LINE, SlotUse(), PlanRequest(rate_per_s=10), at_ms=at_ms)
-    assert (plan.expected_calls, plan.limiting_factor, plan.drains_in_s) == (3600, "rate", 360)
-    assert "drains at 08:06 UTC" in plan.summary
-    plan = make_plan(room, LINE, SlotUse(slot_s=20.0), PlanRequest(), at_ms=at_ms)
-    assert (plan.limiting_factor, plan.calls_per_s, plan.drains_in_s) == ("max_active", 5, 720)
-    assert "max_active 100 limits" in plan.summary
-    plan = make_plan(room, LINE, SlotUse(slot_s=20.0), PlanRequest(max_active=2000), at_ms=at_ms)
-    assert (plan.limiting_factor, plan.drains_in_s) == ("rate", 72)
-    assert make_plan(room, line_frame(head=7200, tail=7200), SlotUse(), PlanRequest()).limiting_factor == "nobody waits"
-    await queue.configure(sale_starts_at=to_datetime(at_ms + 100_000))
-    room = await queue.state.rooms.read(EVENT)
-    plan = make_plan(room, LINE, SlotUse(), PlanRequest(rate_per_s=10), at_ms=at_ms)
-    assert plan.drains_in_s in (460, 461), "counted from the start of the sale"
-    await queue.configure(max_active=0)
-    stopped = make_plan(await queue.state.rooms.read(EVENT), LINE, SlotUse(), PlanRequest())
-    assert (stopped.limiting_factor, stopped.drains_at) == ("nothing moves", None)
-
-
-async def test_a_plan_names_when_everything_is_sold_and_how_many_wait_in_vain(queue: Queue) -> None:
-    await queue.open(rate_per_s=100)
-    room = replace(await queue.state.rooms.read(EVENT), tickets_per_order=4)
-    at_ms = 1_800_000_000_000
-    sections = [SectionCounts(section_id="A", available=900, held=100, sold=0, at_ms=0)]
-    stock = StockFrame(event_id=EVENT, epoch=1, version=1, ready=True, at_ms=0, sections=sections)
-    measured = SlotUse(slot_s=1.0, claimed_share=0.9, bought_share=0.5)
-
-    plan = make_plan(room, LINE, measured, PlanRequest(rate_per_s=100), stock=stock, at_ms=at_ms)
-    assert plan.expected_calls == 3600
-    assert plan.sells_out_at == to_datetime(at_ms + 7_200), "900 tickets, 2.5 of them for every second call"
-    assert plan.sells_out_between == [to_datetime(at_ms + 2_500), to_datetime(at_ms + 20_000)]
-    assert plan.in_vain == 3600 - 720
-
-    held_by_twenty = stock.model_copy(update={"holders_holding": 50})
-    plan = make_plan(room, LINE, measured, PlanRequest(rate_per_s=100), stock=held_by_twenty, at_ms=at_ms)
-    assert plan.in_vain == 3600 - 900, "two tickets each, as those who hold now"
-    plan = make_plan(room, LINE, SlotUse(), PlanRequest(rate_per_s=100), stock=stock, at_ms=at_ms)
-    assert plan.sells_out_between == [to_datetime(at_ms + 2_250), None], "nobody has bought: perhaps never"
-    enough = stock.model_copy(update={"sections": [sections[0].model_copy(update={"available": 90_000})]})
-    plan = make_plan(room, LINE, measured, PlanRequest(rate_per_s=100), stock=enough, at_ms=at_ms)
-    assert (plan.sells_out_at, plan.in_vain) == (None, 0)
-    assert make_plan(room, LINE, measured, PlanRequest(), at_ms=at_ms).in_vain is None, "the stock is not known"
-
-    few_claimed_yet = SlotUse(slot_s=20.0, claimed_share=0.8, bought_share=0.9)
-    holding = stock.model_copy(update={"holders_holding": 100})
-    plan = make_plan(room, LINE, few_claimed_yet, PlanRequest(rate_per_s=100), stock=holding, at_ms=at_ms)
-    times = [*(plan.sells_out_between or ()), plan.sells_out_at]
-    assert times == [to_datetime(at_ms + after_ms) for after_ms in (10_000, 11_112, 10_000)], (
-        "never before the earliest"
-    )
-
-
-async def test_the_time_that_a_session_occupies_its_slot_is_measured_from_the_database(queue: Queue) -> None:
-    await queue.open_and_call(fans=10, claim_window_s=20, max_misses=1, session_s=100)
-    room = await queue.state.rooms.read(EVENT)
-    assert await slot_use(queue.db, room, at_ms=queue.time_ms) == SlotUse()
-    await queue.sql("UPDATE queue.place SET bought_at = now() WHERE join_seq <= 2")
-    await queue.claim(*((seq, f"fan-{seq}") for seq in range(1, 5)))
-    await queue.tick(21)
-    await queue.sql("UPDATE queue.place SET ended_at = to_timestamp(:ms / 1000.0), end_reason = 'completed' "
-                    "WHERE join_seq <= 4", ms=queue.time_ms)  # fmt: skip
-    use = await slot_use(queue.db, room, at_ms=queue.time_ms)
-    assert (use.claimed_share, use.bought_share) == (0.4, 0.2)
-    assert use.slot_s is not None
-    assert 19 < use.slot_s < 22
-
-
 # -- endpoints ---------------------------------------------------------------------------------------------------------
 
 
@@ -345,23 +264,6 @@ async def test_requests_with_the_etag_of_an_older_version_change_nothing(client:
     await client.post(f"{ROOM_URL}/close")
     assert (await client.post(f"{ROOM_URL}/admit", json={"count": 1})).json()["type"] == "/problems/room-state-conflict"
     assert (await client.patch(ROOM_URL, json={"pace": {"autotune": "on"}})).status_code == 422
-
-
-async def test_a_plan_changes_nothing_and_the_room_shows_its_target_rate(client: httpx.AsyncClient) -> None:
-    await client.post(f"{ROOM_URL}/open")
-    patched = await client.patch(
-        ROOM_URL, json={"pace": {"autotune": "observe", "rate_min": 10, "rate_max": 900}, "reason": "trial"}
-    )
-    assert (patched.json()["pace"]["autotune"], patched.json()["pace"]["guard"]) == ("observe", "on")
-    before = (await client.get(ROOM_URL)).json()["version"]
-    plan = (await client.post(f"{ROOM_URL}/capacity-plan", json={"rate_per_s": 100})).json()
-    assert plan["limiting_factor"] == "nobody waits"
-
-    async def shows_target_rate() -> bool:
-        room = (await client.get(ROOM_URL)).json()
-        return bool(room["autotune_rate_per_s"] == 900 and room["version"] == before and room["throttled"] is None)
-
-    await wait_until(shows_target_rate)
 
 
 async def test_a_room_without_control_loops_calls_at_a_fixed_rate(queue: Queue) -> None:

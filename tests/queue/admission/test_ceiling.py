@@ -1,6 +1,4 @@
-"""The ceiling on purchases in progress lets no more fans in than checkout completes, and never stops the line; autotune
-keeps to its bounds.
-"""
+"""The ceiling on purchases in progress lets no more fans in than checkout completes, and never stops the line."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from services.queue.admission.autotune import target_rate
 from services.queue.admission.ceiling import SILENT_WORK, LoadCache
 from services.queue.admission.gatekeeper import admit_now
 from shared.contracts.event_file import RoomPart
@@ -296,51 +293,6 @@ async def test_after_a_loss_of_redis_the_rate_ramps_up_from_a_fifth(new_queue) -
     assert factors == [pytest.approx(0.2, abs=0.02), pytest.approx(0.6, abs=0.02), 1.0]
     assert frames[0].throttled
     assert frames[0].throttled.reason == "recovering"
-
-
-# -- autotune ----------------------------------------------------------------------------------------------------------
-
-TUNED = PaceRules(autotune="on", rate_min=20, rate_max=120)
-
-
-@pytest.mark.parametrize(
-    ("rate", "facts", "overload", "target"),
-    [
-        (100, {}, None, 105),
-        (118, {"calls_per_s": 118.0}, None, 120),
-        (100, {}, "orders-slow", 80),
-        (22, {}, "orders-slow", 20),
-        (100, {"calls_per_s": 50.0}, None, 100),
-        (100, {"full": True}, None, 100),
-        (100, {"head": 1000}, None, 100),
-        (100, {"state": "paused"}, None, 100),
-        (100, {"throttled": Throttled(factor=0.5, reason="easing")}, None, 100),
-        (500, {"calls_per_s": 1.0}, None, 120),
-        (5, {"calls_per_s": 1.0}, None, 20),
-    ],
-)
-def test_autotune_changes_the_rate_within_its_bounds_and_only_for_a_reason(rate, facts, overload, target) -> None:
-    assert target_rate(rate, TUNED, line_frame(**{"calls_per_s": 99.0, **facts}), overload) == target
-
-
-async def test_autotune_changes_the_rate_once_in_ten_seconds_and_writes_the_audit_log(
-    queue: Queue, control_and_tick
-) -> None:
-    await queue.open(rate_per_s=100, pace={"guard": "off", "autotune": "on", "rate_min": 10, "rate_max": 200})
-    for _ in range(3):
-        await control_and_tick(load=load_frame(**SLOW))
-    rows = await queue.sql(
-        "SELECT actor, action, reason, after FROM queue.audit_log WHERE actor = 'autotune' ORDER BY id"
-    )
-    assert len(rows) == 1
-    assert (rows[0].action, rows[0].reason, rows[0].after["rate_per_s"]) == ("change", "inventory-slow", 80)
-
-
-async def test_autotune_that_observes_changes_no_rate(queue: Queue, control_and_tick) -> None:
-    await queue.open(rate_per_s=100, pace={"guard": "off", "autotune": "observe", "rate_min": 10, "rate_max": 200})
-    await control_and_tick(load=load_frame(**SLOW))
-    assert queue.state.control_loop.autotune.target_rates == {EVENT: 80}
-    assert (await queue.state.rooms.read(EVENT)).rate_per_s == 100
 
 
 def test_switches_may_be_booleans_and_wrong_pace_rules_are_refused() -> None:

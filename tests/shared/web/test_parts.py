@@ -1,8 +1,10 @@
 """A feature's part of a service: its routes, its object, its loops; and a feature that is switched off."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, nullcontext
+from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +26,7 @@ from shared.contracts.file_parts import RoomRules, only_known, part_of, with_fil
 from shared.errors.problems import MEDIA_TYPE
 from shared.features import BadFeature, Feature, PaymentProvider
 from shared.process.settings import ServiceSettings
-from shared.routes import SALE_SERVICES, SERVICES
+from shared.routes import SALE_SERVICES, SERVICES, Service
 from shared.security.auth import AdminKeys
 from shared.web import parts
 from shared.web.answers import Answer
@@ -323,3 +325,17 @@ def test_fields_of_a_feature_join_the_event_file(
     assert joint().model_dump() == {"chairs": 4, "bell": "ding"}
     with pytest.raises(ValidationError, match="ding"):
         joint.model_validate({"bell": "clang"})
+
+
+@pytest.mark.parametrize(
+    ("feature", "service"),
+    [pytest.param(each, part, id=f"{each.name} {part}") for each in features.installed() for part in each.parts],
+)
+async def test_no_route_of_a_feature_that_is_switched_off_is_left(feature: Feature, service: Service) -> None:
+    module, part = import_module(f"{features.package_of(service)}.app"), features.load(feature.parts[service])
+    routes = [(method, each.path) for router in part.routers for each in router.routes for method in each.methods]
+    app = module.create_app(module.Settings(features_off=feature.name))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url="http://test") as client:
+        for method, path in routes + [(each.method, each.path) for each in part.fast_routes]:
+            answer = await client.request(method, re.sub(r"\{.*?\}", "arena", path))
+            assert answer.status_code in (404, 405), (method, path)  # 405: by another method the path is the core's

@@ -10,15 +10,22 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from fastapi import APIRouter
+
+from services.queue.admin.rooms import ROOM
 from services.queue.rooms.model import WaitingRoom
+from services.queue.state import StateDep
 from shared.contracts.admin.queue import CapacityPlan, PlanRequest
 from shared.contracts.frames import LineFrame, StockFrame
 from shared.postgres.engine import AsyncEngine, statement
 from shared.runtime.clock import from_datetime, now_ms, to_datetime
+from shared.security.auth import Viewer
+from shared.web.request import EventIdPath
 
 SLOT_USE = statement(__package__, "slot_use")
 HOLDERS_MIN = 5  # that are needed for a meaningful average of their tickets
 ENDED_MIN = 5  # ended calls that are needed for a meaningful average
+router = APIRouter(tags=["admin"])
 LimitingFactor = Literal["rate", "max_active", "nobody waits", "nothing moves"]
 
 
@@ -150,3 +157,12 @@ def _summary(
     elif slot_s is None:
         text += " How long a call occupies a slot is not known yet; max_active may limit."
     return text
+
+
+@router.post(ROOM + "/capacity-plan", operation_id="plan_capacity", summary="Preview a rate without setting it")
+async def plan(event_id: EventIdPath, request: PlanRequest, _operator: Viewer, state: StateDep) -> CapacityPlan:
+    """When the present line would be drained and everything be sold, how many wait in vain, and what limits it."""
+    room = await state.rooms.read(event_id)
+    use = await slot_use(state.rooms.db, room, at_ms=now_ms() + state.line.clock_offset_ms)
+    stock = state.gatekeeper.stock_cache.fresh(event_id)
+    return make_plan(room, await state.gatekeeper.frame(event_id), use, request, stock=stock)

@@ -1,0 +1,3 @@
+"""The fixtures of the queue."""
+
+from tests.queue.conftest import admin, app, inventory, new_queue, queue  # noqa: F401
