@@ -84,6 +84,19 @@ class Ordering(NamedTuple):
     ranking: str
 
 
+class EventLogEngine(NamedTuple):
+    """A system that can keep the event log, by the scheme of `ONSALE_EVENT_LOG_URL`. Only where that names it, its
+    module is imported.
+
+    `open` is a function, as `module:name`: `(url, settings)`, with the service's settings. It returns a
+    `shared.messaging.log.EventLog`, or raises `LogRefused`. `needs` is what pip installs if the module lacks a library.
+    """
+
+    scheme: str
+    open: str
+    needs: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
     """One feature. `parts` has by service what it adds there, as `module:name` of a `shared.web.parts.Part`; `services`
@@ -105,6 +118,7 @@ class Feature:
     file_parts: Mapping[FilePlace, str] = field(default_factory=dict)
     problem_page: str | None = None
     orderings: Sequence[Ordering] = ()
+    event_logs: Sequence[EventLogEngine] = ()
 
 
 @cache
@@ -136,6 +150,11 @@ def problem_page(off: Collection[str] = ()) -> ProblemPage | None:
 def orderings(off: Collection[str] = ()) -> dict[str, Ordering]:
     """The orderings of lines that installed features bring which are not switched off, by name."""
     return {each.name: each for feature in installed() if feature.name not in off for each in feature.orderings}
+
+
+def event_logs(off: Collection[str] = ()) -> dict[str, EventLogEngine]:
+    """The engines of the event log that are installed and not switched off, by scheme."""
+    return {each.scheme: each for feature in installed() if feature.name not in off for each in feature.event_logs}
 
 
 def services() -> tuple[Service, ...]:

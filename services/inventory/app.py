@@ -26,7 +26,7 @@ from shared.clients.user_places import UserPlaces
 from shared.concurrency.background import Loops, Work
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
-from shared.messaging.open_log import open_log
+from shared.messaging.log import open_log
 from shared.messaging.relay import Outbox
 from shared.postgres import engine as postgres_engine
 from shared.process import clock_offsets

@@ -39,8 +39,7 @@ from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
 from shared.http.outgoing import external_http_client
-from shared.messaging.log import EventLog
-from shared.messaging.open_log import open_log
+from shared.messaging.log import EventLog, open_log
 from shared.messaging.relay import Outbox
 from shared.postgres import engine as postgres_engine
 from shared.postgres.settings import Waits

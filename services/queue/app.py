@@ -31,8 +31,7 @@ from shared import rpc
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
-from shared.messaging.log import EventLog
-from shared.messaging.open_log import open_log
+from shared.messaging.log import EventLog, open_log
 from shared.messaging.relay import Outbox
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.postgres import engine as postgres_engine

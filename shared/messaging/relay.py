@@ -26,9 +26,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from shared.concurrency.background import Loops, Quiet
 from shared.concurrency.tasks import to_the_end
-from shared.messaging.log import EventLog, PendingEvent
+from shared.messaging.log import EventLog, PendingEvent, RedisStreams
 from shared.messaging.outbox import outbox_statement, outboxes_statement
-from shared.messaging.redis_streams import RedisStreams
 from shared.messaging.republish import REPUBLISH_S, Republisher, set_back
 from shared.runtime.metrics import EVENTS_UNREAD_S, LOG_BEHIND_S
 

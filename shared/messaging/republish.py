@@ -7,8 +7,8 @@ the last entries, so the last hour of events is published again.
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from shared.messaging.log import STREAMS
 from shared.messaging.outbox import outbox_statement
-from shared.messaging.redis_streams import STREAMS
 from shared.postgres.engine import raw_statement
 from shared.redis.client import REDIS_AWAY, Redis, identities
 from shared.runtime.logging import get_logger

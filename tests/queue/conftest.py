@@ -38,7 +38,7 @@ from shared.contracts.queue import (
     PlaceState,
     QueueClient,
 )
-from shared.messaging.redis_streams import RedisStreams, log_stream
+from shared.messaging.log import RedisStreams, log_stream
 from shared.redis.client import connect
 from shared.rpc import ServiceClient
 from shared.runtime.clock import now_ms

@@ -122,7 +122,7 @@ def _of_frames() -> list[Key]:
 
 
 def _of_log() -> list[Key]:
-    streams = import_module("shared.messaging.redis_streams").STREAMS
+    streams = import_module("shared.messaging.log").STREAMS
     number = f"0…{streams - 1}"
     return [
         Key("log:{NUMBER}", "stream", f"Events of the on-sales whose id hashes to this number, {number}.",

@@ -5,8 +5,7 @@ import uuid
 import pytest
 
 from shared.contracts.frames import Event, OrderFrame, order_channel
-from shared.messaging.log import START
-from shared.messaging.redis_streams import RedisStreams, log_stream
+from shared.messaging.log import START, RedisStreams, log_stream
 from shared.security.tokens import order_cookie, read_order_token
 from tests.orders.inventory import EVENT
 from tests.orders.shop import pass_header, pass_of, reference_of

@@ -13,7 +13,7 @@ from services.queue.places.sessions import revoked_passes
 from shared.contracts.frames import Revoked, revoked_channel
 from shared.contracts.queue import Extended, PlaceState
 from shared.errors.problems import StaleEpoch, Unavailable
-from shared.messaging.redis_streams import log_stream
+from shared.messaging.log import log_stream
 from shared.process.clock_offsets import read_clocks
 from shared.runtime.clock import now_ms
 from shared.security.tokens import PassReader, unb64

@@ -12,10 +12,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared.contracts.frames import Event
-from shared.messaging.log import START, EventLog, LogEntry, PendingEvent
-from shared.messaging.open_log import open_log
+from shared.messaging.log import START, EventLog, LogEntry, PendingEvent, RedisStreams, log_stream, open_log
 from shared.messaging.outbox import emit_events, outbox_tables
-from shared.messaging.redis_streams import RedisStreams, log_stream
 from shared.postgres.engine import metadata
 from shared.process.settings import ServiceSettings
 from tests.support.engines.logs import ClusterNode, LogServer, MockKafka, Nats

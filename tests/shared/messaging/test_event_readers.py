@@ -10,9 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from shared.contracts.frames import Event
 from shared.messaging import relay as relay_module
-from shared.messaging.log import PendingEvent
+from shared.messaging.log import PendingEvent, RedisStreams
 from shared.messaging.outbox import emit_events
-from shared.messaging.redis_streams import RedisStreams
 from shared.messaging.relay import EventReader, Outbox, Relay
 from shared.messaging.republish import set_back
 from tests.shared.messaging.conftest import emit, event, logged

@@ -14,9 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from shared.concurrency.background import Loops, Quiet
 from shared.messaging import relay as relay_module
-from shared.messaging.log import START, LogUnavailable, PendingEvent
+from shared.messaging.log import START, LogUnavailable, PendingEvent, RedisStreams
 from shared.messaging.outbox import emit_events
-from shared.messaging.redis_streams import RedisStreams
 from shared.messaging.relay import BYTES_MAX, QUIET_S, Outbox, Relay
 from shared.postgres.engine import connect
 from shared.postgres.settings import PostgresSettings, Waits

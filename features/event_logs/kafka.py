@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition  # type: ignore[import-untyped]
 from aiokafka.errors import KafkaError  # type: ignore[import-untyped]
 
-from shared.messaging.log import PUBLISH_S, START, LogEntry, LogUnavailable, PendingEvent
+from features.event_logs.servers import servers_of
+from shared.messaging.log import PUBLISH_S, SETTING, START, LogEntry, LogRefused, LogUnavailable, PendingEvent
+from shared.process.settings import ServiceSettings
 
 AWAY = (KafkaError, TimeoutError, OSError)
 
@@ -100,6 +102,13 @@ class Kafka:
     async def close(self) -> None:
         for end in filter(None, (self._producer, self._consumer)):
             await end.stop()
+
+
+def open_kafka(url: str, _settings: ServiceSettings) -> Kafka:
+    user, _, servers = servers_of(url, 9092)
+    if user is not None:
+        raise LogRefused(f"{SETTING}: user and password are not supported for Kafka; leave them out.")
+    return Kafka(servers)
 
 
 async def _start(end: AIOKafkaProducer | AIOKafkaConsumer) -> None:

@@ -9,8 +9,7 @@ import sys
 import asyncpg
 import redis.asyncio
 
-from shared.messaging.log import START, EventLog, LogEntry
-from shared.messaging.open_log import open_log
+from shared.messaging.log import START, EventLog, LogEntry, open_log
 from shared.process.settings import ServiceSettings
 
 TABLES = (

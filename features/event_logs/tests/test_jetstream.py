@@ -7,8 +7,8 @@ import pytest
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 
-from shared.messaging import jetstream
-from shared.messaging.jetstream import JetStream
+from features.event_logs import jetstream
+from features.event_logs.jetstream import JetStream
 from shared.messaging.log import START, LogUnavailable
 from tests.shared.messaging.conftest import LogEnvironment, pending_events, versions
 from tests.support.engines.logs import LogServer, Nats

@@ -1,14 +1,42 @@
-"""The republisher: a log that lost its data gets the last hour of events again; any other log is left alone."""
+"""The log in Redis: it is the default, and gets its last hour of events again after it lost its data."""
+
+import asyncio
 
 import pytest
 
 from shared.messaging import republish
-from shared.messaging.redis_streams import log_stream
+from shared.messaging.log import START, LogRefused, RedisStreams, log_stream, open_log
 from shared.messaging.relay import Outbox
 from shared.messaging.republish import Republisher
-from shared.redis.client import identity
+from shared.process.settings import ServiceSettings
+from shared.redis.client import ANSWERED_WITHIN_S, connect, identity
 from tests.shared.messaging.conftest import emit, logged
 from tests.shared.messaging.test_relay import Process, execute, relay_all
+
+
+async def test_without_a_url_the_log_is_in_the_services_own_redis(redis) -> None:
+    async with open_log(ServiceSettings(), redis) as log:
+        assert isinstance(log, RedisStreams)
+    await redis.ping()
+
+
+@pytest.mark.parametrize("url", ["nats://a", "amqp://a"])
+async def test_without_the_feature_only_redis_is_possible(url: str, redis) -> None:
+    with pytest.raises(LogRefused, match=rf"^ONSALE_EVENT_LOG_URL must be redis://…, not {url[:4]}://…$"):
+        async with open_log(ServiceSettings(event_log_url=url, features_off="event_logs"), redis):
+            pass
+
+
+async def test_a_reader_may_wait_for_longer_than_a_client_waits_for_an_answer(redis_url: str) -> None:
+    loop, client = asyncio.get_running_loop(), connect(redis_url)
+    async with open_log(ServiceSettings(), client) as log:
+        begun_s = loop.time()
+        assert await log.read({log_stream("quiet"): START}, count=1, wait_s=ANSWERED_WITHIN_S + 0.2) == []
+        assert loop.time() - begun_s >= ANSWERED_WITHIN_S
+    await client.aclose()
+
+
+# -- republishing ------------------------------------------------------------------------------------------------------
 
 
 def mark(stream: str, schema: str) -> str:

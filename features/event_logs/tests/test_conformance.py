@@ -1,7 +1,10 @@
-"""The same cases on every kind of event log. For Kafka they test the protocol only: its brokers here are a mock."""
+"""The same cases on every kind of event log, and opening one by its URL. For Kafka they test the protocol only: its
+brokers here are a mock.
+"""
 
 import asyncio
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -9,13 +12,16 @@ from pathlib import Path
 import asyncpg
 import pytest
 from prometheus_client import REGISTRY
+from redis.asyncio import Redis
 
+from features.event_logs import jetstream, kafka
+from features.event_logs.tests import reader
 from onsale.local.engines import with_driver
+from onsale.local.ports import free_port
 from shared.contracts.frames import Event
-from shared.messaging import jetstream, kafka
-from shared.messaging.log import START
+from shared.messaging.log import START, LogRefused, open_log
 from shared.messaging.relay import Outbox
-from tests.shared.messaging import reader
+from shared.process.settings import ServiceSettings
 from tests.shared.messaging.conftest import SERVERS, LogEnvironment, emit, pending_events, versions
 from tests.shared.messaging.test_relay import Process
 from tests.support.wait import wait_until
@@ -167,3 +173,52 @@ async def test_events_emitted_while_the_log_is_down_follow_in_order(
 
     await wait_until(all_read)
     assert list(dict.fromkeys(found)) == list(range(5, 20))
+
+
+# -- opening -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("nats://", "nats://host:port"),
+        ("nats://a,b/topic", "without a path or a query"),
+        ("kafka://a?acks=0", "without a path or a query"),
+        ("kafka://user:secret@a", "user and password are not supported"),
+        ("amqp://a", "redis://… or kafka://host,host or nats://host,host, not amqp://"),
+        ("somewhere", "redis://… or kafka://host,host or nats://host,host"),
+    ],
+)
+async def test_an_invalid_event_log_url_is_refused_in_one_line(url: str, message: str) -> None:
+    with pytest.raises(LogRefused) as refused:
+        async with open_log(ServiceSettings(event_log_url=url), Redis()):
+            pass
+    assert "ONSALE_EVENT_LOG_URL" in str(refused.value)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("scheme", ["nats", "kafka"])
+async def test_opening_a_log_does_not_connect_to_its_server(scheme: str) -> None:
+    url = f"{scheme}://127.0.0.1:{free_port()}"
+    async with open_log(ServiceSettings(event_log_url=url), Redis()):
+        pass
+
+
+async def test_a_missing_client_library_is_named(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiokafka", None)
+    monkeypatch.delitem(sys.modules, kafka.__name__)
+    with pytest.raises(LogRefused, match=r"pip install 'onsale\[kafka\]'"):
+        async with open_log(ServiceSettings(event_log_url="kafka://a"), Redis()):
+            pass
+
+
+def test_a_service_without_the_client_library_ends_with_one_line() -> None:
+    code = "import sys; sys.modules['nats'] = None; sys.argv[1:] = ['serve', 'queue']; import onsale.__main__"
+    environ = os.environ | {"ONSALE_EVENT_LOG_URL": "nats://a", "QUEUE_PORT": str(free_port())}
+    command = [sys.executable, "-P", "-c", code]
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=100, check=False)
+    assert ran.returncode == 2, ran.stderr
+    assert ran.stderr.endswith("is nats://…, which needs: pip install 'onsale[nats]'\n")
+    assert "Traceback" not in ran.stderr

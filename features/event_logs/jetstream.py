@@ -18,7 +18,9 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, PubAck, StreamConfig, StreamInfo
 from nats.js.errors import NotFoundError
 
+from features.event_logs.servers import servers_of
 from shared.messaging.log import PUBLISH_S, START, LogEntry, LogUnavailable, PendingEvent
+from shared.process.settings import ServiceSettings
 
 TIMEOUT_S, RECONNECT_S = 2.0, 0.5
 READER_FORGOTTEN_S = 60.0
@@ -152,6 +154,11 @@ class JetStream:
     async def close(self) -> None:
         if self._client is not None:
             await self._client.close()
+
+
+def open_jetstream(url: str, settings: ServiceSettings) -> JetStream:
+    user, password, servers = servers_of(url, 4222)
+    return JetStream(servers, user=user, password=password, kept_s=settings.event_log_kept_h * 3600)
 
 
 async def _next(cursor: _Cursor, source: str, count: int, wait_s: float) -> list[LogEntry]:

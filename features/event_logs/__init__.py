@@ -1,0 +1,1 @@
+"""The event log in NATS JetStream or in Kafka instead of Redis."""
