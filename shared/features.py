@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 OWN = "features"
 GROUP = "onsale.features"
 
-FilePlace = Literal["room", "room_patch", "event", "sales"]
+FilePlace = Literal["room", "room_patch", "pace", "event", "sales"]
 
 
 class BadFeature(ValueError):

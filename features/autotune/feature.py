@@ -6,6 +6,7 @@ FEATURE = Feature(
     name="autotune",
     what="Moves the rate of a waiting room within bounds, and plans when a line drains at a given rate.",
     parts={"queue": "features.autotune.queue.autotune:PART"},
+    file_parts={"pace": "features.autotune.rules:AutotunePace"},
     commands=(
         CliCommand(
             "room plan", "features.autotune.cli:plan", "Operate a sale",

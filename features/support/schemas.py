@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shared.contracts.admin.orders import AdminOrder, Answered, Reason, Time
 from shared.contracts.admin.page import Page
-from shared.contracts.room_options import RATE_MIN_PER_S
+from shared.contracts.fields import RATE_MIN_PER_S
 
 RATE_MAX_PER_S = 200.0
 Decision = Literal["confirm", "refund", "expire"]

@@ -18,11 +18,11 @@ from shared.contracts.event_parts.seat_labels import (
     SeatLabels,
     Seats,
 )
-from shared.contracts.fields import Body, Currency, EventId, PlainText, SectionId, StoredCurrency
+from shared.contracts.fields import Body, Currency, EventId, PlainText, RatePerS, SectionId, StoredCurrency
 from shared.contracts.file_parts import EventFields, with_file_parts
 from shared.contracts.prices import PriceRules
 from shared.contracts.ranking import JOINS, OrderingName
-from shared.contracts.room_options import RatePerS, RoomOptions
+from shared.contracts.room_options import RoomOptions
 
 SEATS_PER_EVENT_MAX = 1_000_000
 PRICE_MINOR_MAX = 100_000_000

@@ -7,9 +7,9 @@ The command line reads the same types, so they need no FastAPI; those of paths a
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from shared.errors.problems import InvalidRequest, MalformedRequest, Problem
 from shared.routes import EVENT_ID, SECTION_ID
@@ -117,6 +117,19 @@ class Body(BaseModel):
 def switch_value(value: Any) -> Any:
     """The command line of 0.1.0 sends a bare `off` or `on` of an event file as a boolean."""
     return {False: "off", True: "on"}[value] if isinstance(value, bool) else value
+
+
+Switch = Annotated[Literal["off", "observe", "on"], BeforeValidator(switch_value)]
+RATE_MIN_PER_S = 0.001  # one call in 17 minutes: frames give a rate in thousandths
+
+
+def _zero_or_a_thousandth(rate_per_s: float) -> float:
+    if 0 < rate_per_s < RATE_MIN_PER_S:
+        raise ValueError(f"0, or at least {RATE_MIN_PER_S} a second")
+    return rate_per_s
+
+
+RatePerS = Annotated[float, Field(ge=0, le=100_000), AfterValidator(_zero_or_a_thousandth)]
 
 
 # -- what is said of a refused value -----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ event file, and passed over in what is stored and in frames.
 import types
 from collections.abc import Callable, Collection
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, BeforeValidator
@@ -102,13 +103,12 @@ def require_on(file: BaseModel, place: FilePlace, off: Collection[str]) -> None:
 
 
 def only_known(model: type[BaseModel]) -> Any:
-    """A validator that passes over what no installed feature knows."""
+    """A validator that passes over what no installed feature knows, in the models within it too."""
+    return BeforeValidator(partial(_known, model))
 
-    def known(value: Any) -> Any:
-        return (
-            {name: each for name, each in value.items() if name in model.model_fields}
-            if isinstance(value, dict)
-            else value
-        )
 
-    return BeforeValidator(known)
+def _known(kind: Any, value: Any) -> Any:
+    if not (isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, BaseModel)):
+        return value
+    fields = kind.model_fields
+    return {name: _known(fields[name].annotation, each) for name, each in value.items() if name in fields}

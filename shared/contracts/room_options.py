@@ -6,25 +6,13 @@ an access code, or a claim in the fan's verified sign-in token.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
-from shared.contracts.fields import Body, PlainText, switch_value
+from shared.contracts.fields import Body, PlainText, Switch
 from shared.contracts.file_parts import RoomRules, only_known, with_file_parts
 from shared.runtime.clock import from_datetime
-
-RATE_MIN_PER_S = 0.001  # one call in 17 minutes: frames give a rate in thousandths
-
-
-def _zero_or_a_thousandth(rate_per_s: float) -> float:
-    if 0 < rate_per_s < RATE_MIN_PER_S:
-        raise ValueError(f"0, or at least {RATE_MIN_PER_S} a second")
-    return rate_per_s
-
-
-RatePerS = Annotated[float, Field(ge=0, le=100_000), AfterValidator(_zero_or_a_thousandth)]
-
 
 LANES_MAX = 16
 
@@ -94,12 +82,10 @@ class EntryRules(Body):
     signed_in_only: bool = False
 
 
-Switch = Annotated[Literal["off", "observe", "on"], BeforeValidator(switch_value)]
-
-
+@with_file_parts("pace")
 class PaceRules(Body):
-    """Automatic control of the rate. `guard` lets no more fans in than checkout completes; `autotune` moves the rate
-    within `rate_min` and `rate_max`. `observe` only reports what `on` would do.
+    """Automatic control of the rate. `guard` lets no more fans in than checkout completes; `observe` only reports what
+    `on` would do.
     """
 
     guard: Switch = "on"
@@ -107,17 +93,6 @@ class PaceRules(Body):
     slow_ms: int = Field(
         1000, ge=50, le=60_000, description="Checkout is slow while it has more in work than it completes in this time."
     )
-    autotune: Switch = "off"
-    rate_min: float | None = Field(None, ge=RATE_MIN_PER_S, le=100_000)
-    rate_max: float | None = Field(None, ge=RATE_MIN_PER_S, le=100_000)
-
-    @model_validator(mode="after")
-    def _has_bounds(self) -> Self:
-        if self.autotune != "off" and (self.rate_min is None or self.rate_max is None):
-            raise ValueError("autotune needs rate_min and rate_max")
-        if self.rate_min is not None and self.rate_max is not None and self.rate_min > self.rate_max:
-            raise ValueError("rate_min must not be above rate_max")
-        return self
 
 
 class Updates(Body):

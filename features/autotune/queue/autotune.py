@@ -10,6 +10,7 @@ from prometheus_client import Gauge
 from sqlalchemy import text
 
 from features.autotune.queue.capacity_plan import router
+from features.autotune.rules import AutotunePace
 from services.queue.admission.ceiling import LoadCache, Overload
 from services.queue.admission.gatekeeper import Gatekeeper
 from services.queue.rooms.model import RequestedBy, WaitingRoom
@@ -17,8 +18,8 @@ from services.queue.rooms.store import NOT_RUNNING, Rooms
 from services.queue.state import State
 from shared.audit_log import of_event
 from shared.concurrency.background import Loops, Quiet
+from shared.contracts.file_parts import part_of
 from shared.contracts.frames import LineFrame
-from shared.contracts.room_options import PaceRules
 from shared.errors.problems import VersionMismatch
 from shared.postgres.engine import DB_AWAY
 from shared.redis.client import REDIS_AWAY
@@ -37,7 +38,7 @@ ADJUSTED_RECENTLY = text(
 )
 
 
-def target_rate(rate_per_s: float, pace: PaceRules, frame: LineFrame, overload: Overload | None) -> float:
+def target_rate(rate_per_s: float, pace: AutotunePace, frame: LineFrame, overload: Overload | None) -> float:
     """The rate to set now; the present one while there is no reason to change it."""
     assert pace.rate_min is not None
     assert pace.rate_max is not None
@@ -69,7 +70,7 @@ class Autotune:
         the demand.
         """
         for room in list(self.rooms.known.values()):
-            if room.options.pace.autotune == "off":
+            if part_of(room.options.pace, AutotunePace).autotune == "off":
                 self.target_rates.pop(room.event_id, None)
             elif room.state not in NOT_RUNNING:
                 try:
@@ -79,10 +80,11 @@ class Autotune:
         return None if self.target_rates else Quiet()
 
     async def _adjust(self, room: WaitingRoom) -> None:
-        frame, pace = self.gatekeeper.frames.last.get(room.event_id), room.options.pace
+        frame = self.gatekeeper.frames.last.get(room.event_id)
         if frame is None or frame.epoch != room.epoch:
             return
-        overload = self.load_cache.checkout(slow_ms=pace.slow_ms).overload
+        pace = part_of(room.options.pace, AutotunePace)
+        overload = self.load_cache.checkout(slow_ms=room.options.pace.slow_ms).overload
         target = self.target_rates[room.event_id] = target_rate(room.rate_per_s, pace, frame, overload)
         AUTOTUNE.labels(room.event_id).set(target)
         if pace.autotune == "observe" or target == room.rate_per_s or await self._adjusted_recently(room.event_id):

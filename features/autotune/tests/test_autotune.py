@@ -5,18 +5,20 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import TypeAdapter
 
 from features.autotune.queue.autotune import Autotune, target_rate
 from features.autotune.queue.capacity_plan import SlotUse, make_plan, slot_use
+from features.autotune.rules import AutotunePace
 from shared.concurrency.background import Quiet
 from shared.contracts.admin.queue import PlanRequest
 from shared.contracts.frames import SectionCounts, StockFrame, Throttled
-from shared.contracts.room_options import PaceRules
+from shared.contracts.room_options import PaceRules, StoredRoomOptions
 from shared.runtime.clock import to_datetime
 from tests.queue.conftest import EVENT, ROOM_URL, Queue, line_frame, load_frame, open_event
 from tests.support.wait import wait_until
 
-TUNED = PaceRules(autotune="on", rate_min=20, rate_max=120)
+TUNED = AutotunePace(autotune="on", rate_min=20, rate_max=120)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,16 @@ TUNED = PaceRules(autotune="on", rate_min=20, rate_max=120)
 )
 def test_autotune_changes_the_rate_within_its_bounds_and_only_for_a_reason(rate, facts, overload, target) -> None:
     assert target_rate(rate, TUNED, line_frame(**{"calls_per_s": 99.0, **facts}), overload) == target
+
+
+@pytest.mark.parametrize(
+    ("pace", "refusal"), [({"autotune": True}, "autotune needs"), ({"rate_min": 5, "rate_max": 2}, "must not be above")]
+)
+def test_rules_without_bounds_in_their_order_are_refused(pace: dict[str, Any], refusal: str) -> None:
+    with pytest.raises(ValueError, match=refusal):
+        PaceRules.model_validate(pace)
+    stored: Any = TypeAdapter(StoredRoomOptions).validate_python({"pace": {"autotune": "off", "of_a_feature_gone": 1}})
+    assert stored.pace.autotune == "off"
 
 
 async def tuned(queue: Queue, *, runs: int = 1, **pace: Any) -> Autotune:

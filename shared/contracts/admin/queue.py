@@ -5,16 +5,14 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
 from shared.contracts.admin.page import Page
-from shared.contracts.fields import Body, ReasonText
+from shared.contracts.fields import RATE_MIN_PER_S, Body, RatePerS, ReasonText
 from shared.contracts.file_parts import with_file_parts
 from shared.contracts.frames import RoomState, Throttled
 from shared.contracts.room_options import (
-    RATE_MIN_PER_S,
     EntryRules,
     Lane,
     Lanes,
     PaceRules,
-    RatePerS,
     RoomOptions,
 )
 

@@ -156,7 +156,7 @@ async def test_invalid_requests_are_refused_and_change_nothing(app, admin, queue
     ).status_code == 401
     assert (await admin.put("/admin/queue/events/other", json=event_file().model_dump(mode="json"))).status_code == 422
     assert (await admin.get("/admin/events/nowhere/room")).json()["type"] == "/problems/unknown-event"
-    assert (await admin.post(f"{ROOM_URL}/explode")).status_code == 422
+    assert (await admin.post(f"{ROOM_URL}/explode")).status_code == 404
     assert (await admin.get(ROOM_URL)).json() == before
     with pytest.raises(UnknownEvent):
         await queue_client.join(JoinBatch(event_id="nowhere", batch_id="batch-0009", joins=[JoinRequest(holder="ann")]))

@@ -296,8 +296,7 @@ async def test_after_a_loss_of_redis_the_rate_ramps_up_from_a_fifth(new_queue) -
 
 
 def test_switches_may_be_booleans_and_wrong_pace_rules_are_refused() -> None:
-    part = RoomPart.model_validate({"pace": {"guard": False, "autotune": True, "rate_min": 1, "rate_max": 2}})
-    assert (part.pace.guard, part.pace.autotune) == ("off", "on")
-    for wrong in ({"autotune": "on"}, {"rate_min": 5, "rate_max": 2}, {"guard": "maybe"}, {"guard_floor": 0}):
-        with pytest.raises(ValueError, match=r"autotune needs|must not be above|Input should"):
+    assert RoomPart.model_validate({"pace": {"guard": False}}).pace.guard == "off"
+    for wrong in ({"guard": "maybe"}, {"guard_floor": 0}):
+        with pytest.raises(ValueError, match="Input should"):
             PaceRules.model_validate(wrong)
