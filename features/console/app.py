@@ -20,14 +20,13 @@ from features.console.rehearsals import Records, Rehearsals
 from features.console.settings import Settings
 from features.console.sign_in import OneTimeLink, Sessions
 from features.console.tuning import DEFAULTS, Tuning
-from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.postgres import engine as postgres_engine
 from shared.postgres.schema_version import SchemaCheck
 from shared.process.load import LOAD_S, Load
 from shared.redis import client as redis_client
 from shared.web.app import create_service
-from shared.web.parts import with_settings_of_parts
+from shared.web.parts import Databases, with_settings_of_parts
 
 TICK_S, FORGET_S = 1.0, 3600.0
 

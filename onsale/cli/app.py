@@ -32,8 +32,6 @@ OWN = tuple(CliCommand(*row) for row in (
      "Check that a sale kept what it told its fans: places, calls, holds, orders, tickets, charges."),
     ("audit", "onsale.cli.events:audit", OPERATE,
      "Check the invariants of an event in Redis and PostgreSQL. Exit code 1 if one does not hold."),
-    ("doctor", "onsale.doctor.command:doctor", OPERATE,
-     "Check an installation: databases, clocks, keys, limits, events, disk, certificate, Prometheus' targets."),
     ("plan", "onsale.capacity.command:plan", OPERATE,
      "Plan the capacity for a sale: rate, processes, memory, writes, streams, bandwidth, and what breaks first."),
     ("events", "onsale.cli.events:app", OPERATE, "Apply event files to a running suite, and read them back."),

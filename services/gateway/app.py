@@ -11,7 +11,6 @@ from fastapi import FastAPI
 
 from services.gateway.api import public_keys
 from services.gateway.api import queue as api_queue
-from services.gateway.checks import own_checks
 from services.gateway.metrics import HEARTBEATS_DROPPED, HEARTBEATS_SENT
 from services.gateway.protection.identity import TokenReader
 from services.gateway.protection.rate_limits import RateLimits
@@ -21,7 +20,6 @@ from services.gateway.tuning import DEFAULTS, Tuning
 from services.gateway.waiting_line.cache import POLL_S, LineCache
 from services.gateway.waiting_line.join_batcher import JoinBatcher
 from services.gateway.waiting_line.place_client import PlaceClient
-from shared.checks.endpoint import Databases
 from shared.clients.heartbeats import HeartbeatReporter
 from shared.clients.user_places import UserPlaces
 from shared.concurrency.background import Loops
@@ -32,7 +30,7 @@ from shared.redis.client import Redis, connect
 from shared.rpc import HttpPoster, ServiceClient, client
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import create_service
-from shared.web.parts import with_settings_of_parts
+from shared.web.parts import Databases, with_settings_of_parts
 
 
 def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> FastAPI:
@@ -63,7 +61,6 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
         lifespan=lifespan,
         routers=[public_keys.router],
         fast_routes=[*api_queue.FAST_ROUTES],
-        own_checks=partial(own_checks, chosen),
     )
 
 

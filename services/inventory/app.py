@@ -14,14 +14,12 @@ from services.inventory.admin import events
 from services.inventory.api import catalogue as api_catalogue
 from services.inventory.api import reservations
 from services.inventory.auth import HolderAuthenticator, PassClaimer
-from services.inventory.checks import own_checks
 from services.inventory.gauges import REFRESH_S, LiveHoldGauges
 from services.inventory.settings import Settings
 from services.inventory.state import State
 from services.inventory.store.drift import delete_old_drift
 from services.inventory.tuning import DEFAULTS, Tuning
 from shared import rpc
-from shared.checks.endpoint import Databases
 from shared.clients.user_places import UserPlaces
 from shared.concurrency.background import Loops, Work
 from shared.contracts.orders import OrdersClient
@@ -40,7 +38,7 @@ from shared.security.limits import FanLimit
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import EVENT_FILE_MAX_BYTES, Checks, create_service
-from shared.web.parts import with_settings_of_parts
+from shared.web.parts import Databases, with_settings_of_parts
 
 
 def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> FastAPI:
@@ -51,7 +49,7 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
         "inventory", settings, title="inventory", lifespan=_lifespan,
         fast_routes=[*api_catalogue.FAST_ROUTES, *reservations.FAST_ROUTES],
         routers=[events.router, events.changes], internal_api=internal.API, checks=_checks, load=load,
-        own_checks=partial(own_checks, settings), body_max_bytes=EVENT_FILE_MAX_BYTES,
+        body_max_bytes=EVENT_FILE_MAX_BYTES,
     )  # fmt: skip
     app.state.tuning = tuning
     return app

@@ -16,13 +16,10 @@ from services.notifier.streams import detached
 from services.notifier.streams.open_stream import CHECK_S, PassStreams, StreamLimiter, StreamOpener
 from services.notifier.topics.hub import HeartbeatTimer, Hub
 from services.notifier.tuning import DEFAULTS, Tuning
-from shared.checks.capacity import RAISE_LIMIT
-from shared.checks.endpoint import Databases
 from shared.clients.heartbeats import HeartbeatReporter
 from shared.clients.revoked_passes import RevokedPasses
 from shared.clients.user_places import UserPlaces
 from shared.concurrency.background import Loops
-from shared.contracts.admin.checks import Check, ok, suspicious
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
@@ -31,12 +28,11 @@ from shared.messaging.snapshots import SnapshotPublisher
 from shared.process.load import LOAD_S, Load
 from shared.redis.client import Redis, connect
 from shared.rpc import ServiceClient, client
-from shared.runtime.descriptors import descriptors_max, descriptors_spare
 from shared.runtime.logging import get_logger
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import create_service
-from shared.web.parts import with_settings_of_parts
+from shared.web.parts import Databases, with_settings_of_parts
 
 log = get_logger("onsale.notifier")
 
@@ -70,7 +66,7 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
 
     return create_service(
         "notifier", chosen, title="notifier", lifespan=lifespan, fast_routes=FAST_ROUTES,
-        checks=lambda app: {"redis": app.state.deps.feeds.subscriber.check}, own_checks=partial(own_checks, chosen),
+        checks=lambda app: {"redis": app.state.deps.feeds.subscriber.check},
     )  # fmt: skip
 
 
@@ -113,15 +109,6 @@ def build_state(
             queue, name="notifier", waiting_max=tuning.streams_new_per_s, cache_entries_max=settings.cache_entries_max
         ),
     )
-
-
-def own_checks(settings: Settings) -> list[Check]:
-    """Each stream is an open file; when they run out, new streams are refused, and those fans poll instead."""
-    subject, usable = "Streams", descriptors_max() - descriptors_spare()
-    if usable < settings.streams_max:
-        found = f"{settings.streams_max} are allowed at a process, and open files are enough for {usable}"
-        return [suspicious(subject, found, RAISE_LIMIT)]
-    return [ok(subject, f"{settings.streams_max} at a process")]
 
 
 def _start(loops: Loops, state: State) -> None:

@@ -13,7 +13,6 @@ from services.orders.api import tickets as api_tickets
 from services.orders.auth import CustomerAuthenticator
 from services.orders.checkout.checkout import Checkout, OrderWriter
 from services.orders.checkout.requests import check_address
-from services.orders.checks import own_checks
 from services.orders.pricing.quote import Prices
 from services.orders.providers import open_providers
 from services.orders.settings import Settings
@@ -35,7 +34,6 @@ from services.orders.tickets.tickets import PaperPorts
 from services.orders.tuning import DEFAULTS, Tuning
 from services.orders.worker.worker import OrderProcessor, Worker
 from shared import rpc
-from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
 from shared.http.outgoing import external_http_client
@@ -55,7 +53,7 @@ from shared.security.limits import FanLimit
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import user_jwt_reader
 from shared.web.app import EVENT_FILE_MAX_BYTES, create_service
-from shared.web.parts import with_settings_of_parts
+from shared.web.parts import Databases, with_settings_of_parts
 
 
 def create_app(
@@ -78,7 +76,7 @@ def create_app(
             yield
 
     return create_service(
-        "orders", settings, title="orders", lifespan=lifespan, load=load, own_checks=partial(own_checks, settings),
+        "orders", settings, title="orders", lifespan=lifespan, load=load,
         checks=lambda app: app.state.preconditions.checks(),
         fast_routes=[*api_orders.FAST_ROUTES, *api_tickets.FAST_ROUTES],
         routers=[orders.router, orders.events], internal_api=internal.API, body_max_bytes=EVENT_FILE_MAX_BYTES,

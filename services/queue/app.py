@@ -28,7 +28,6 @@ from services.queue.settings import Settings
 from services.queue.state import State
 from services.queue.tuning import DEFAULTS, Tuning
 from shared import rpc
-from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
 from shared.messaging.log import EventLog, open_log
@@ -43,7 +42,7 @@ from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
 from shared.rpc import ServiceClient
 from shared.web.app import EVENT_FILE_MAX_BYTES, create_service
-from shared.web.parts import with_settings_of_parts
+from shared.web.parts import Databases, with_settings_of_parts
 
 RAISE_COUNTERS_S, WATCH_REDIS_S, COMMIT_JOINS_S, RECONCILE_S = 5.0, 0.2, 0.5, 2.0
 

@@ -20,7 +20,6 @@ from pydantic import BaseModel
 from starlette.middleware.gzip import GZipMiddleware
 
 from shared import VERSION
-from shared.checks.endpoint import OwnChecks, checks_router
 from shared.concurrency.coalescing import CachedReads
 from shared.errors import problems
 from shared.features import problem_page
@@ -64,7 +63,6 @@ def create_service(
     internal_api: InternalApi | None = None,
     checks: Callable[[FastAPI], Checks] = lambda app: {},
     load: Load | None = None,
-    own_checks: OwnChecks = tuple,
     body_max_bytes: int = BODY_MAX_BYTES,
 ) -> FastAPI:
     """One service's app. `/readyz` runs `checks`; the operations of `internal_api` get the prefix `/internal` and need
@@ -101,8 +99,6 @@ def create_service(
     for router in routers:
         app.include_router(router)
     app.include_router(_probes(name, checks))
-    checked: list[OwnChecks] = [own_checks, *(partial(part.checks, settings) for part in parts if part.checks)]
-    app.include_router(checks_router(name, lambda: [each for found in checked for each in found()]))
     for route in (*fast, *(route for router in routers for route in router.routes)):
         for method in (getattr(route, "methods", None) or set()) - {"HEAD"}:
             FAILURES.labels(name, getattr(route, "path", ""), method)

@@ -8,15 +8,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from fastapi import APIRouter, FastAPI, Request
 from pydantic_settings import BaseSettings
+from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.types import ASGIApp
 
 from shared.concurrency.background import Loops
 from shared.contracts.admin.checks import Check
 from shared.features import BadFeature, installed, load
+from shared.redis.client import Redis
 from shared.routes import Service
 from shared.web.answers import Answer
 from shared.web.fast_routes import FastRoute
@@ -29,6 +31,13 @@ Opened = TypeVar("Opened")
 Settings = TypeVar("Settings", bound=BaseSettings)
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 Open = Callable[[Any, Loops], AbstractAsyncContextManager[object]]
+
+
+class Databases(NamedTuple):
+    """The open connections of a process, at `app.state.databases`; gateway and notifier keep no tables."""
+
+    redis: Redis
+    postgres: AsyncEngine | None = None
 
 
 class PostedForms(Protocol):

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
+from features.doctor.process_checks import check_keys
 from onsale.local import key_file
 from onsale.local.engines import Engines
 from onsale.maintenance import keys as key_commands
 from onsale.maintenance import new_secrets, service_secrets
-from shared.checks.process_checks import check_keys
 from shared.postgres.migrations import upgrade
 from shared.process.settings import ServiceSettings
 from shared.routes import SERVICES, SERVICES_WITH_TABLES, Service

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from features.doctor.process_checks import check_process
 from services.orders.app import create_app
 from services.orders.settings import Settings
-from shared.checks.process_checks import check_process
 from shared.features import package_of
 from shared.process.removed_settings import REMOVED
 

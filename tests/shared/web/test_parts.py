@@ -9,7 +9,6 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal
-from unittest.mock import AsyncMock
 
 import httpx
 import pytest
@@ -18,7 +17,6 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared import features
-from shared.checks import endpoint
 from shared.concurrency.background import Loops
 from shared.contracts import file_parts
 from shared.contracts.admin.checks import Check, ok
@@ -27,7 +25,6 @@ from shared.errors.problems import MEDIA_TYPE
 from shared.features import BadFeature, Feature, PaymentProvider
 from shared.process.settings import ServiceSettings
 from shared.routes import SALE_SERVICES, SERVICES, Service
-from shared.security.auth import AdminKeys
 from shared.web import parts
 from shared.web.answers import Answer
 from shared.web.app import create_service, public
@@ -118,7 +115,6 @@ PART = Part(
     routers=[router],
     internal_api=INTERNAL,
     forms=Knob(),
-    checks=lambda settings: [ok("Bell", settings.environment)],
     fast_routes=[FastRoute("GET", "/fast", ring_fast, in_schema=False)],
     open=open_bell,
 )
@@ -177,19 +173,6 @@ async def test_forms_operations_and_problem_pages_of_a_feature_are_there_while_i
     app.state.parts[Bell] = Bell("dong")
     with pytest.raises(KeyError) if off else nullcontext():
         assert await app.state.own_process("/bell", Question(sound="ding")) == Question(sound="ding and dong")
-
-
-async def test_checks_of_a_part_are_among_those_of_its_service(
-    features_found: list[Feature], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    features_found.append(BELL)
-    monkeypatch.setattr(endpoint, "_all_checks", AsyncMock(return_value=[]))
-    secret = "a viewer's secret for tests only"
-    app = service(admin_keys=AdminKeys(f"eye:viewer:{secret}"))
-    client = httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url="http://test")
-    async with app.router.lifespan_context(app), client:
-        found = await client.get("/admin/queue/checks", headers={"authorization": f"Bearer {secret}"})
-    assert [(check["subject"], check["found"]) for check in found.json()["checks"]] == [("Bell", "development")]
 
 
 async def test_what_is_switched_off_has_no_route_and_no_loop(features_found: list[Feature]) -> None:

@@ -5,35 +5,25 @@ Nothing is cached and nothing runs between two requests.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
-from sqlalchemy.ext.asyncio import AsyncEngine
 
+from features.doctor.databases import check_postgres, check_redis
+from features.doctor.process_checks import check_clocks, check_process
 from shared import VERSION
-from shared.checks.postgres_checks import check_postgres
-from shared.checks.process_checks import check_clocks, check_process
-from shared.checks.redis_checks import check_redis
 from shared.contracts.admin.checks import Check, ServiceChecks, broken
 from shared.process.settings import ServiceSettings
-from shared.redis.client import Redis
 from shared.routes import Service
 from shared.security.auth import Viewer
+from shared.web.parts import Databases, Part, parts_of
 
 DEADLINE_S = 3.0
-OwnChecks = Callable[[], Sequence[Check]]
 
 
-@dataclass(frozen=True, slots=True)
-class Databases:
-    """The open connections of a process; gateway and notifier keep no tables."""
-
-    redis: Redis
-    postgres: AsyncEngine | None = None
-
-
-def checks_router(service: Service, own_checks: OwnChecks) -> APIRouter:
-    """The endpoint of one service; `own_checks` are about what only it has."""
+def doctor_part(service: Service, own_checks: Callable[[Any], Sequence[Check]] | None = None) -> Part:
+    """The part of one service; `own_checks` are about what only it has."""
     router = APIRouter(tags=["operations"])
 
     @router.get(
@@ -43,21 +33,23 @@ def checks_router(service: Service, own_checks: OwnChecks) -> APIRouter:
     )
     async def read_checks(request: Request, _operator: Viewer) -> ServiceChecks:
         """What `onsale doctor` prints: each check is `ok`, `look` or `broken`, with what to do."""
-        found = await _all_checks(request.app, service)
-        return ServiceChecks(service=service, version=VERSION, checks=[*found, *own_checks()])
+        found, settings = await _all_checks(request.app, service), request.app.state.settings
+        of_parts = [part.checks(settings) for part in parts_of(service, settings.features_off) if part.checks]
+        return ServiceChecks(service=service, version=VERSION, checks=[*found, *chain(*of_parts)])
 
-    return router
+    return Part(routers=[router], checks=own_checks)
 
 
 async def _all_checks(app: FastAPI, service: str) -> list[Check]:
     settings: ServiceSettings = app.state.settings
     databases: Databases = app.state.databases
-    production, db = settings.environment != "development", databases.postgres
-    groups = [("Redis", check_redis(databases.redis, production=production))]
+    redis, db = databases
+    production = settings.environment != "development"
+    groups = [("Redis", check_redis(redis, production=production))]
     if db is not None:
         most = settings.postgres_pool_max
         groups.append(("PostgreSQL", check_postgres(db, service, pool_max=most, production=production)))
-    groups.append(("Clocks", check_clocks(databases.redis, db)))
+    groups.append(("Clocks", check_clocks(redis, db)))
     found = await asyncio.gather(*(_within_deadline(subject, checks) for subject, checks in groups))
     return [*(check for group in found for check in group), *check_process(settings)]
 

@@ -1,5 +1,6 @@
 """What only inventory checks: how many seats one address may hold."""
 
+from features.doctor.endpoint import doctor_part
 from services.inventory.settings import Settings
 from shared.contracts.admin.checks import Check, ok, suspicious
 
@@ -13,3 +14,6 @@ def own_checks(settings: Settings) -> list[Check]:
     if holds and holds <= HOLDS_DEFAULT:
         return [ok(subject, found)]
     return [suspicious(subject, found, "One address can keep a section from others: set INVENTORY_ADDRESS_HOLDS_MAX.")]
+
+
+PART = doctor_part("inventory", own_checks)

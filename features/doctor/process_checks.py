@@ -6,7 +6,7 @@ from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from shared.checks.capacity import descriptors_check
+from features.doctor.capacity import descriptors_check
 from shared.contracts.admin.checks import Check, broken, ok, suspicious
 from shared.process.clock_offsets import POSTGRES_NOW, STEP_MS, ahead_ms, redis_ms
 from shared.process.removed_settings import removed_and_set

@@ -2,6 +2,7 @@
 
 from urllib.parse import urlsplit
 
+from features.doctor.endpoint import doctor_part
 from services.orders.settings import Settings
 from shared.contracts.admin.checks import Check, ok, suspicious
 from shared.rules.addresses import is_loopback
@@ -25,3 +26,6 @@ def _public_url(settings: Settings) -> Check:
     local = is_loopback(urlsplit(url).hostname or "")
     wrong = "links in mail and payments lead to the reader's own machine" if local else "links are without HTTPS"
     return suspicious("Public address", f"{url}: {wrong}", "Set ONSALE_PUBLIC_URL to the shop's https address.")
+
+
+PART = doctor_part("orders", own_checks)

@@ -1,5 +1,6 @@
 """What only the gateway checks: how many places one address may take at once."""
 
+from features.doctor.endpoint import doctor_part
 from services.gateway.settings import Settings
 from shared.contracts.admin.checks import Check, ok, suspicious
 from shared.security.limits import BURST_S
@@ -15,3 +16,6 @@ def own_checks(settings: Settings) -> list[Check]:
         advice = "One address takes so many places. Lower GATEWAY_ADDRESS_JOINS_PER_S before a sale."
         return [suspicious(subject, found, advice)]
     return [ok(subject, found)]
+
+
+PART = doctor_part("gateway", own_checks)

@@ -1,0 +1,5 @@
+"""The checks of the queue."""
+
+from features.doctor.endpoint import doctor_part
+
+PART = doctor_part("queue")
