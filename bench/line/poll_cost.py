@@ -59,7 +59,7 @@ class Transport(asyncio.Transport):
 def connections(fans: int) -> list[tuple[SingleWriteProtocol, Transport]]:
     """Connections to a gateway that knows a line of so many waiting fans, and has no other service."""
     app, settings = create_app(), Settings()
-    state = build_state(settings, DEFAULTS, NOBODY, NOBODY, NOBODY)
+    state = build_state(settings, DEFAULTS, NOBODY, NOBODY)
     app.state.deps = state
     state.line_cache.store(LineFrame(
         event_id=EVENT.event_id, epoch=1, version=now_ms(), ready=True, at_ms=now_ms(), state="open", rate_per_s=10.0,

@@ -31,6 +31,7 @@ from shared.postgres.engine import raw_statement
 from shared.postgres.migrations import upgrade
 from shared.security.auth import AdminKeys
 from shared.web.app import public
+from shared.web.parts import with_settings_of_parts
 
 SEATS, QUICK_SEATS = {100_000: "under 1.5 s", 1_000_000: "under 10 s, aim 5 s"}, {4_000: "under 1.5 s"}
 HEADINGS = ("seats", "round", "sells again, s", "ledger read, s", "gate filled and sold, s", "answered 503", "audit, s")
@@ -83,7 +84,7 @@ def event(seats: int) -> EventFile:
 async def selling(trial: Trial, file: EventFile) -> AsyncIterator[tuple[State, httpx.AsyncClient]]:
     """Inventory with the event on sale, part of it sold and held."""
     await upgrade(trial.postgres_url, "inventory")
-    settings = Settings(
+    settings = with_settings_of_parts(Settings, "inventory")(
         postgres_url=trial.postgres_url, redis_url=trial.redis_url, admin_keys=AdminKeys(f"bench:admin:{ADMIN_SECRET}"),
         log_requests=False,
     )  # fmt: skip

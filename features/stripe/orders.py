@@ -12,8 +12,8 @@ from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode
 
 from shared.payment_provider import ChargeLimits
+from shared.process.settings import listed
 from shared.rules.currencies import digits
-from shared.security.user_settings import listed
 from shared.web.parts import Part
 
 UNITS: Final = {"ISK": Fraction(100), "UGX": Fraction(100), "MGA": Fraction(1, 100)}  # Stripe's units of a minor unit

@@ -11,7 +11,7 @@ import typer
 
 from onsale.cli.context import out
 from onsale.errors import OperatorError
-from shared.security.tickets import BadTicket, TicketCode, read_ticket, require_rotating_code
+from shared.security.tickets import BadTicket, TicketCode, published_keys, read_ticket, require_rotating_code
 from shared.security.tokens import unb64
 
 KEYS_DEADLINE_S, KEYS_MAX_BYTES = 3, 256 * 1024
@@ -25,10 +25,8 @@ ListFile = Annotated[Path | None, typer.Option("--tickets", help="The file that 
 @app.command()
 def verify(code: Code, keys: Keys, tickets: ListFile = None) -> None:
     """Verify a ticket's signature and, with a ticket list, that it is not void. Exit code 1 if it is refused."""
-    from shared.security.jwks_client import parse  # brings the services' HTTP client with it
-
     try:
-        public = {key.kid or "": key.key for key in parse(_keys(keys)) if key.algorithm == "EdDSA"}
+        public = published_keys(_keys(keys))
     except ValueError as broken:
         raise OperatorError(f"{keys}: {broken}.") from broken
     try:

@@ -307,27 +307,27 @@ CREDENTIAL_GUARDS = (
     ),
     Guard(
         "A user's token is for this shop",
-        "shared/security/user_jwt.py", '"verify_aud": settings.user_jwt_audience is not None', '"verify_aud": False',
+        "features/sign_in/users.py", '"verify_aud": settings.user_jwt_audience is not None', '"verify_aud": False',
         "test_a_token_with_a_missing_or_wrong_claim_is_refused",
     ),
     Guard(
         "A user's token expires although it was cached",
-        "shared/security/user_jwt.py", "if time.time() >= expires_at_s + LEEWAY_S:", "if False:",
+        "features/sign_in/users.py", "if time.time() >= expires_at_s + LEEWAY_S:", "if False:",
         "test_a_cached_token_is_verified_once_and_still_expires",
     ),
     Guard(
         "A withdrawn key of the identity provider opens nothing",
-        "shared/security/user_jwt.py", "            self._cache.clear()\n", "",
+        "features/sign_in/users.py", "            self._cache.clear()\n", "",
         "test_a_rotated_key_is_fetched_once_and_a_withdrawn_key_is_refused",
     ),
     Guard(
         "An unknown key costs the identity provider one request",
-        "shared/security/jwks_client.py", "if key is None and (self._fetches or self._may_fetch()):", "if key is None:",
+        "features/sign_in/provider_keys.py", "if key is None and (self._fetches or self._may_fetch()):", "if key is None:",
         "test_tokens_of_unknown_keys_do_not_cause_repeated_requests",
     ),
     Guard(
         "No secret is taken from a set of public keys",
-        "shared/security/jwks_client.py", ' or "d" in member or ', " or ",
+        "features/sign_in/provider_keys.py", ' or "d" in member or ', " or ",
         "test_a_private_key_or_a_secret_in_a_jwk_set_is_refused",
     ),
     Guard(

@@ -35,7 +35,7 @@ from tests.support.engines.engines import in_database, sql
 
 SECRET = "an admin's secret for tests only"
 SERVICES: dict[str, tuple[Callable[..., FastAPI], type[Any]]] = {
-    "inventory": (inventory, InventorySettings), "queue": (queue, Settings),
+    "inventory": (inventory, with_settings_of_parts(InventorySettings, "inventory")), "queue": (queue, Settings),
     "orders": (orders, with_settings_of_parts(OrdersSettings, "orders")),
 }  # fmt: skip
 PATH_VALUES = {

@@ -21,14 +21,13 @@ from services.gateway.waiting_line.cache import POLL_S, LineCache
 from services.gateway.waiting_line.join_batcher import JoinBatcher
 from services.gateway.waiting_line.place_client import PlaceClient
 from shared.clients.heartbeats import HeartbeatReporter
-from shared.clients.user_places import UserPlaces
 from shared.concurrency.background import Loops
 from shared.contracts.queue import QueueClient
 from shared.errors.problems import Problem
 from shared.process.load import LOAD_S, Load
 from shared.redis.client import Redis, connect
 from shared.rpc import HttpPoster, ServiceClient, client
-from shared.security.user_jwt import UserJwtReader, user_jwt_reader
+from shared.security.tokens import Users
 from shared.web.app import create_service
 from shared.web.parts import Databases, with_settings_of_parts
 
@@ -44,8 +43,7 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
             stack.push_async_callback(redis.aclose)
             app.state.databases = Databases(redis)
             connections = await stack.enter_async_context(client())
-            users = await stack.enter_async_context(user_jwt_reader(chosen))
-            state = app.state.deps = build_state(chosen, tuning, redis, connections, users)
+            state = app.state.deps = build_state(chosen, tuning, redis, connections)
             stack.push_async_callback(_close, state)
             loops = await stack.enter_async_context(Loops("gateway"))
             loops.keep(state.line_cache.listen, name="gateway.lines")
@@ -64,14 +62,12 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
     )
 
 
-def build_state(
-    settings: Settings, tuning: Tuning, redis: Redis, connections: HttpPoster, users: UserJwtReader
-) -> State:
+def build_state(settings: Settings, tuning: Tuning, redis: Redis, connections: HttpPoster) -> State:
     """Wires the gateway's objects together."""
     service = ServiceClient(connections, settings.queue_url, settings.service_keys, name="queue")
     queue = QueueClient(service)
     line_cache = LineCache(redis, queue, settings, tuning)
-    token_reader, rate_limits = TokenReader(settings, users), RateLimits(settings)
+    users, rate_limits = Users(), RateLimits(settings)
     place_client = PlaceClient(queue, settings)
     return State(
         settings=settings,
@@ -79,15 +75,10 @@ def build_state(
         queue=queue,
         line_cache=line_cache,
         connections=connections,
-        token_reader=token_reader,
+        token_reader=TokenReader(settings, users),
         join_batcher=JoinBatcher(queue, line_cache, tuning, processes=settings.processes),
         place_client=place_client,
-        user_places=UserPlaces(
-            queue,
-            name="gateway",
-            waiting_max=tuning.pending_requests_max,
-            cache_entries_max=settings.cache_entries_max,
-        ),
+        users=users,
         heartbeats=HeartbeatReporter(
             queue, service="gateway", sent=HEARTBEATS_SENT.inc, dropped=HEARTBEATS_DROPPED.inc
         ),
@@ -100,7 +91,7 @@ async def _close(state: State) -> None:
     lost heartbeats.
     """
     for close in (
-        state.join_batcher.close, state.place_client.close, state.user_places.close, state.line_cache.close,
+        state.join_batcher.close, state.place_client.close, state.line_cache.close,
     ):  # fmt: skip
         await close()
     with suppress(Problem):

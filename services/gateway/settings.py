@@ -3,9 +3,8 @@
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from shared.process.settings import PassKeys, PublicSettings, QueueTokenKeys
+from shared.process.settings import Keys, PassKeys, PublicSettings, QueueTokenKeys
 from shared.security.tokens import development_keys
-from shared.security.user_settings import Keys
 
 
 class Settings(QueueTokenKeys, PassKeys, PublicSettings):

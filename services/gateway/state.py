@@ -11,11 +11,10 @@ from services.gateway.waiting_line.cache import LineCache
 from services.gateway.waiting_line.join_batcher import JoinBatcher
 from services.gateway.waiting_line.place_client import PlaceClient
 from shared.clients.heartbeats import HeartbeatReporter
-from shared.clients.user_places import UserPlaces
 from shared.contracts.queue import QueueClient
 from shared.redis.client import Redis
 from shared.rpc import HttpPoster
-from shared.security.tokens import QueueToken
+from shared.security.tokens import QueueToken, Users
 from shared.web.before_join import BeforeJoin
 
 
@@ -31,7 +30,7 @@ class State:
     token_reader: TokenReader
     join_batcher: JoinBatcher
     place_client: PlaceClient
-    user_places: UserPlaces
+    users: Users
     heartbeats: HeartbeatReporter
     rate_limits: RateLimits
     before_join: list[BeforeJoin] = field(default_factory=list)  # what features do about each join
@@ -45,4 +44,4 @@ class State:
             return token
         user = await self.token_reader.user(scope)
         line = await self.line_cache.line(event_id)
-        return await self.user_places.place(event_id, user.holder, epoch_min=line.epoch)
+        return await user.place(event_id, epoch_min=line.epoch)

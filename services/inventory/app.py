@@ -20,7 +20,6 @@ from services.inventory.state import State
 from services.inventory.store.drift import delete_old_drift
 from services.inventory.tuning import DEFAULTS, Tuning
 from shared import rpc
-from shared.clients.user_places import UserPlaces
 from shared.concurrency.background import Loops, Work
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
@@ -35,8 +34,7 @@ from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
 from shared.rpc import ServiceClient
 from shared.security.limits import FanLimit
-from shared.security.tokens import PassReader, QueueTokens
-from shared.security.user_jwt import UserJwtReader, user_jwt_reader
+from shared.security.tokens import PassReader, QueueTokens, Users
 from shared.web.app import EVENT_FILE_MAX_BYTES, Checks, create_service
 from shared.web.parts import Databases, with_settings_of_parts
 
@@ -68,9 +66,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with rpc.client() as client:
             orders = OrdersClient(ServiceClient(client, settings.orders_url, settings.service_keys, name="orders"))
             queue = QueueClient(ServiceClient(client, settings.queue_url, settings.service_keys, name="queue"))
-            async with user_jwt_reader(settings) as users, open_log(settings, cache) as event_log:
+            async with open_log(settings, cache) as event_log:
                 app.state.deps = state = State(
-                    settings, db, cache, orders, _authenticator(settings, tuning, queue, users), tuning=tuning
+                    settings, db, cache, orders, _authenticator(settings, tuning, queue), tuning=tuning
                 )  # fmt: skip
                 app.state.warnings = state.redis_stock.clocks.warnings
                 outbox = Outbox(db, event_log, "inventory", database=settings.postgres_url)
@@ -79,7 +77,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                 for batcher in state.batchers.values():
                     await batcher.close()
                 await state.authenticator.pass_claimer.close()
-                await state.authenticator.user_places.close()
     finally:
         await cache.aclose()
         await db.dispose()
@@ -96,12 +93,11 @@ async def _running(state: State, outbox: Outbox, publish_load: Work) -> AsyncIte
         yield
 
 
-def _authenticator(settings: Settings, tuning: Tuning, queue: QueueClient, users: UserJwtReader) -> HolderAuthenticator:
+def _authenticator(settings: Settings, tuning: Tuning, queue: QueueClient) -> HolderAuthenticator:
     waiting_max, cache_entries_max = tuning.claims_waiting_max, settings.cache_entries_max
     return HolderAuthenticator(
         passes=PassReader.of(settings),
-        queue_tokens=QueueTokens(settings.queue_token_keys), users=users,
-        user_places=UserPlaces(queue, name="inventory", waiting_max=waiting_max, cache_entries_max=cache_entries_max),
+        queue_tokens=QueueTokens(settings.queue_token_keys), users=Users(),
         pass_claimer=PassClaimer(queue, waiting_max=waiting_max, cache_entries_max=cache_entries_max),
         fan_limit=FanLimit(
             per_s=settings.fan_calls_per_s, keys_max=cache_entries_max, shared_by=settings.processes

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from cachetools import TLRUCache
 
 from services.inventory.layout.layout import Layout
-from shared.clients.user_places import UserPlaces
 from shared.concurrency.coalescing import KeyedBatches
 from shared.contracts.queue import BATCH_MAX, Claimed, PlaceRef, PlacesQuestion, QueueClient
 from shared.errors.problems import (
@@ -32,13 +31,14 @@ from shared.security.tokens import (
     PassReader,
     QueueToken,
     QueueTokens,
+    User,
+    Users,
     credentials,
     first_valid,
     pass_cookie,
     queue_cookie,
     set_cookie,
 )
-from shared.security.user_jwt import User, UserJwtReader
 from shared.web.request import Field, Request
 
 NOT_ADMITTED_CACHE_S, ADMITTED_CACHE_S = 1.0, 10.0
@@ -61,7 +61,7 @@ class PassClaimer:
     """Claims passes at the queue for admitted places, batched and cached."""
 
     def __init__(self, queue: QueueClient, *, waiting_max: int, cache_entries_max: int) -> None:
-        self._queue = queue
+        self.queue = queue
         self._batches: KeyedBatches[_RoomEpoch, PlaceRef, Claimed] = KeyedBatches(
             self._claim_batch, name="inventory.claims", batch_max=BATCH_MAX, waiting_max=waiting_max
         )
@@ -84,7 +84,7 @@ class PassClaimer:
     async def _claim_batch(self, key: _RoomEpoch, places: list[PlaceRef]) -> list[Claimed]:
         unique = {(ref.lane, ref.join_seq, ref.holder): ref for ref in places}
         question = PlacesQuestion(event_id=key.event_id, epoch=key.epoch, places=list(unique.values()))
-        answer = await self._queue.claim(question)
+        answer = await self.queue.claim(question)
         claims = dict(zip(unique, answer.claims, strict=True))
         return [claims[ref.lane, ref.join_seq, ref.holder] for ref in places]
 
@@ -108,8 +108,7 @@ class HolderAuthenticator:
 
     passes: PassReader
     queue_tokens: QueueTokens
-    users: UserJwtReader
-    user_places: UserPlaces
+    users: Users
     pass_claimer: PassClaimer
     fan_limit: FanLimit
     secure_cookies: bool
@@ -132,11 +131,11 @@ class HolderAuthenticator:
         return admission
 
     async def _claim_for_user(self, event_id: str, user: User) -> Claimed:
-        place = await self.user_places.place(event_id, user.holder)
+        place = await user.place(event_id)
         try:
             return await self.pass_claimer.claim(place)
         except StaleEpoch:
-            place = await self.user_places.place(event_id, user.holder, epoch_min=place.epoch + 1)
+            place = await user.place(event_id, epoch_min=place.epoch + 1)
             return await self.pass_claimer.claim(place)
 
     async def holder_of(self, request: Request, event_id: str) -> Holder:
@@ -158,7 +157,7 @@ class HolderAuthenticator:
         elif self.queue_tokens.recognises(text):
             credential = self.queue_tokens.read(text)
         else:
-            return await self.users.read(text)
+            return await self.users.identify(text)
         if credential.event_id != event_id:
             raise WrongEvent
         return credential

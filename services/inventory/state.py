@@ -47,6 +47,7 @@ class State:
     ) -> None:
         self.settings, self.tuning, self.db, self.authenticator = settings, tuning, db, authenticator
         self.orders = orders
+        self.users, self.queue = authenticator.users, authenticator.pass_claimer.queue  # for features
         self.autocommit_db = db.execution_options(isolation_level="AUTOCOMMIT")
         self.redis_stock = stock = RedisStock(cache, clocks=Clocks("inventory"))
         self.catalogue = catalogue = EventCache(self.autocommit_db)

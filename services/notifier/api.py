@@ -70,7 +70,7 @@ async def _owner_to_check(token: str, state: State, reference: str) -> str | Non
     try:
         order_of_token = read_order_token(state.settings.order_token_keys, token)
     except BadCredential:
-        return (await state.users.read(token)).holder
+        return (await state.users.identify(token)).holder
     if order_of_token != reference:
         raise NotAllowed("This token is for another order. Send the token of this order.")
     return None
@@ -130,10 +130,10 @@ async def _read_token(text: str, *, state: State, event_id: str) -> Listener:
     elif state.passes.recognises(text):
         return await _listener_of(state.passes.read(text, now_s=now_s()), state, event_id)
     else:
-        user = await state.users.read(text)
+        user = await state.users.identify(text)
         place = None
         with suppress(Problem):
-            place = await state.user_places.place(event_id, user.holder)
+            place = await user.place(event_id)
         return Listener(f"{event_id}/{user.holder}", place)
     if token.event_id != event_id:
         raise WrongEvent

@@ -18,7 +18,6 @@ from services.notifier.topics.hub import HeartbeatTimer, Hub
 from services.notifier.tuning import DEFAULTS, Tuning
 from shared.clients.heartbeats import HeartbeatReporter
 from shared.clients.revoked_passes import RevokedPasses
-from shared.clients.user_places import UserPlaces
 from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
@@ -30,7 +29,6 @@ from shared.redis.client import Redis, connect
 from shared.rpc import ServiceClient, client
 from shared.runtime.logging import get_logger
 from shared.security.tokens import PassReader, QueueTokens
-from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import create_service
 from shared.web.parts import Databases, with_settings_of_parts
 
@@ -53,8 +51,7 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
             def service(name: str, url: str) -> ServiceClient:
                 return ServiceClient(pool, url, chosen.service_keys, name=name)
 
-            users = await stack.enter_async_context(user_jwt_reader(chosen))
-            state = app.state.deps = build_state(chosen, tuning, redis, service, users)
+            state = app.state.deps = build_state(chosen, tuning, redis, service)
             app.state.on_drain.append(state.hub.drain)
             stack.push_async_callback(_close, state)
             loops = await stack.enter_async_context(Loops("notifier"))
@@ -75,7 +72,6 @@ def build_state(
     tuning: Tuning,
     redis: Redis,
     service: Callable[[str, str], ServiceClient],
-    users: UserJwtReader,
 ) -> State:
     """Wires the notifier's objects together."""
     hub, headroom = Hub(settings, tuning), Headroom(tuning)
@@ -104,10 +100,7 @@ def build_state(
         heartbeats=heartbeats,
         queue_tokens=QueueTokens(settings.queue_token_keys),
         passes=PassReader.of(settings),
-        users=users,
-        user_places=UserPlaces(
-            queue, name="notifier", waiting_max=tuning.streams_new_per_s, cache_entries_max=settings.cache_entries_max
-        ),
+        queue=queue,
     )
 
 
@@ -128,7 +121,6 @@ def _start(loops: Loops, state: State) -> None:
 async def _close(state: State) -> None:
     """Sends the final heartbeats: the queue must not take the silence that follows for lost heartbeats."""
     await state.feeds.close()
-    await state.user_places.close()
     await state.revoked_passes.close()
     with suppress(Problem):
         await state.heartbeats.report(final=True)

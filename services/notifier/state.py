@@ -1,6 +1,6 @@
 """The container of the notifier: one object per process, opened by the app, handed to every handler."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from services.notifier.feeds.registry import FeedRegistry
 from services.notifier.headroom import Headroom
@@ -9,9 +9,8 @@ from services.notifier.streams.open_stream import PassStreams, StreamLimiter, St
 from services.notifier.topics.hub import Hub
 from shared.clients.heartbeats import HeartbeatReporter
 from shared.clients.revoked_passes import RevokedPasses
-from shared.clients.user_places import UserPlaces
-from shared.security.tokens import PassReader, QueueTokens
-from shared.security.user_jwt import UserJwtReader
+from shared.contracts.queue import QueueClient
+from shared.security.tokens import PassReader, QueueTokens, Users
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,5 +28,5 @@ class State:
     heartbeats: HeartbeatReporter
     queue_tokens: QueueTokens
     passes: PassReader
-    users: UserJwtReader
-    user_places: UserPlaces
+    queue: QueueClient
+    users: Users = field(default_factory=Users)

@@ -50,8 +50,7 @@ from shared.redis import client as redis_client
 from shared.rpc import ServiceClient
 from shared.runtime.clock import Clocks
 from shared.security.limits import FanLimit
-from shared.security.tokens import PassReader
-from shared.security.user_jwt import user_jwt_reader
+from shared.security.tokens import PassReader, Users
 from shared.web.app import EVENT_FILE_MAX_BYTES, create_service
 from shared.web.parts import Databases, with_settings_of_parts
 
@@ -129,7 +128,7 @@ async def _open(
     stack.push_async_callback(worker.close)
     webhook_inbox = WebhookInbox(store, worker.in_work, linger_s=tuning.webhook_linger_s)
     stack.push_async_callback(webhook_inbox.close)
-    users = await stack.enter_async_context(user_jwt_reader(settings))
+    users = Users()
     fan_limit = FanLimit(
         per_s=settings.fan_calls_per_s, keys_max=settings.cache_entries_max, shared_by=settings.processes
     )
@@ -138,6 +137,7 @@ async def _open(
     return State(
         settings=settings, tuning=tuning, db=db, store=store, frames=frames, redis=redis, worker=worker,
         shows=shows, mail=mail, failpoint=failpoint,
+        users=users,
         authenticator=CustomerAuthenticator(
             PassReader.of(settings), settings.order_token_keys, users, fan_limit, settings.secure_cookies
         ),

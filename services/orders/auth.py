@@ -18,6 +18,7 @@ from shared.security.tokens import (
     HeaderFields,
     Keyring,
     PassReader,
+    Users,
     bearer,
     cookie_name,
     cookie_values,
@@ -26,7 +27,6 @@ from shared.security.tokens import (
     read_order_token,
     require_own_origin,
 )
-from shared.security.user_jwt import UserJwtReader
 from shared.web.request import Request
 
 PASSES_MAX, ORDERS_MAX = 16, 100
@@ -42,7 +42,7 @@ class CustomerAuthenticator:
 
     passes: PassReader
     order_token_keys: Keyring
-    users: UserJwtReader
+    users: Users
     fan_limit: FanLimit
     secure_cookies: bool = False
 
@@ -57,7 +57,7 @@ class CustomerAuthenticator:
             held = [
                 self._pass_holder(token, lapsed_s)
                 if self.passes.recognises(token)
-                else Customer(None, (await self.users.read(token)).holder)
+                else Customer(None, (await self.users.identify(token)).holder)
             ]
         else:
             held = self._pass_cookies(fields, lapsed_s)

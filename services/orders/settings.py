@@ -5,9 +5,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from shared.process.settings import OrderTokenKeys, PassKeys, PublicAddress, PublicSettings
+from shared.process.settings import Keys, OrderTokenKeys, PassKeys, PublicAddress, PublicSettings, listed
 from shared.security.tokens import b64, development_keys
-from shared.security.user_settings import Keys, listed
 
 ProviderName = Annotated[str, StringConstraints(pattern=r"^[a-z]{1,32}$")]
 ProviderNames = Annotated[tuple[ProviderName, ...], NoDecode, BeforeValidator(listed)]

@@ -14,6 +14,7 @@ from services.orders.tickets.tickets import PaperPorts
 from services.orders.worker.worker import Worker
 from shared.postgres.engine import AsyncEngine
 from shared.redis.client import Redis
+from shared.security.tokens import Users
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,7 @@ class State(Parts):
     db: AsyncEngine
     redis: Redis
     authenticator: CustomerAuthenticator
+    users: Users
     checkout: Checkout
     worker: Worker
     webhook_inbox: WebhookInbox

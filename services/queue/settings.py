@@ -3,9 +3,8 @@
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from shared.process.settings import ServiceSettings
+from shared.process.settings import Keys, ServiceSettings
 from shared.security.tokens import development_keys
-from shared.security.user_settings import Keys
 
 
 class Settings(ServiceSettings):

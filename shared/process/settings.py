@@ -22,7 +22,29 @@ from shared.security.key_reload import from_file, rings_of
 from shared.security.key_rotation import RotatingKeys
 from shared.security.limits import LOOPBACK, NetworksSetting
 from shared.security.tokens import DEVELOPMENT_KID, Keyring, development_keys
-from shared.security.user_settings import Keys, UserSettings
+
+
+def listed(value: Any) -> Any:
+    """The parts of a list as the environment gives it, separated by commas; in brackets, as earlier versions wanted
+    numbers, or without.
+    """
+    if not isinstance(value, str):
+        return value
+    return tuple(part.strip() for part in value.strip("[] ").split(",") if part.strip())
+
+
+def _or_nothing(value: Any) -> Any:
+    return None if value == "" else value
+
+
+Maybe = BeforeValidator(_or_nothing)
+
+
+def _keyring(value: Any) -> Any:
+    return Keyring.parse(value) if isinstance(value, str) else value
+
+
+Keys = Annotated[Keyring, NoDecode, BeforeValidator(_keyring)]
 
 
 def _controls(value: Any) -> Any:
@@ -38,7 +60,7 @@ def _valid_redis_url(value: str) -> str:
     return value
 
 
-class ServiceSettings(PostgresSettings, UserSettings):
+class ServiceSettings(PostgresSettings):
     """The settings common to all services. `unread_keys` are those that a service does not read, and so need not be
     given.
     """
@@ -83,6 +105,10 @@ class ServiceSettings(PostgresSettings, UserSettings):
     inventory_url: str = Field("http://127.0.0.1:8103", description="Internal listener of inventory.")
     orders_url: str = Field("http://127.0.0.1:8104", description="Internal listener of orders.")
     service_keys: Keys = Field(default_factory=lambda: development_keys("service"), description="Sign internal calls.")
+    holder_keys: Keys = Field(
+        default_factory=lambda: development_keys("holder"),
+        description="Derive fans' ids from their sign-in or Idempotency-Key. Never rotated: a fan keeps the id.",
+    )
     admin_keys: AdminKeysSetting = Field(AdminKeys(), description="Operators' API keys: name:role:secret[,…].")
     trusted_proxies: NetworksSetting = Field(
         LOOPBACK, description="Networks of the balancers in front, whose X-Forwarded-For is believed."

@@ -6,6 +6,7 @@ of the present window under a secret of this ticket, so a screenshot soon expire
 """
 
 import hmac
+import json
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -35,6 +36,18 @@ class TicketCode(NamedTuple):
     seat_id: str
     order: str
     window_s: int = 0
+
+
+def published_keys(document: bytes) -> dict[str, Ed25519PublicKey]:
+    """The keys of a JWK set that verify tickets, by kid. Raises `ValueError` if it is none, or has none of them."""
+    try:
+        usable = [key for key in json.loads(document)["keys"] if key["crv"] == "Ed25519"]
+        keys = {key["kid"]: Ed25519PublicKey.from_public_bytes(unb64(key["x"])) for key in usable}
+    except (KeyError, TypeError, ValueError) as broken:
+        raise ValueError("not a JWK set") from broken
+    if not keys:
+        raise ValueError("a JWK set without a key of tickets")
+    return keys
 
 
 def sign_ticket(keys: Keyring, ticket: TicketCode) -> str:

@@ -480,3 +480,41 @@ async def first_valid(texts: Sequence[str], read: Callable[[str], Awaitable[Resu
         except BadCredential:
             continue
     return await read(texts[-1])
+
+
+# -- tokens of others --------------------------------------------------------------------------------------------------
+
+
+class User(Protocol):
+    """A signed-in fan: the provider's user id, and the holder id derived from it, the same on every device."""
+
+    @property
+    def user_id(self) -> str: ...
+    @property
+    def holder(self) -> str: ...
+    @property
+    def claims(self) -> dict[str, Any]:
+        """All verified claims, for rules that need more than the user id."""
+        ...
+
+    async def place(self, event_id: str, *, epoch_min: int = 0) -> QueueToken:
+        """The fan's place, whichever device took it. Raises `NotInQueue`, `UnknownEvent`, `Unavailable`."""
+        ...
+
+    def remember(self, place: QueueToken) -> None:
+        """Takes note of a place that this process just gave the fan."""
+        ...
+
+
+async def _nobody(_text: str) -> User:
+    raise BadCredential
+
+
+@dataclass(slots=True)
+class Users:
+    """Who a token is of that is not ours, as a feature fills it in; without one nobody can sign in.
+
+    `identify` raises `BadCredential` for an invalid token, `Unavailable` while it cannot be verified.
+    """
+
+    identify: Callable[[str], Awaitable[User]] = _nobody

@@ -36,6 +36,10 @@ def app_of(name: str) -> FastAPI:
     return app
 
 
+def address_of(path: str) -> str:
+    return re.sub(r"\{\w+\}", "a1", path.replace("{action}", "open"))
+
+
 @pytest.mark.parametrize("name", SERVICES)
 async def test_wrong_keys_are_limited_at_every_admin_route_and_the_right_one_is_never_refused(name: str) -> None:
     app = app_of(name)
@@ -47,7 +51,7 @@ async def test_wrong_keys_are_limited_at_every_admin_route_and_the_right_one_is_
 
         async def call(method: str, path: str, key: str, address: dict[str, str]) -> httpx.Response:
             headers = {"authorization": f"Bearer {key}", **address}
-            return await client.request(method, re.sub(r"\{\w+\}", "a1", path), headers=headers, json={})
+            return await client.request(method, address_of(path), headers=headers, json={})
 
         first = routes[0]
         for _ in range(5):
@@ -71,7 +75,7 @@ async def test_every_admin_route_needs_a_key_and_every_change_more_than_a_viewer
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
         for path, methods in app.openapi()["paths"].items():
             for method in methods if path.startswith("/admin/") and path != SIGN_IN else ():
-                address = re.sub(r"\{\w+\}", "a1", path)
+                address = address_of(path)
                 assert problem(await client.request(method, address, json={})) == (401, "no-credential"), path
                 if method != "get" and path.rpartition("/")[2] not in read_only:
                     watching = {"authorization": f"Bearer {KEY}"}

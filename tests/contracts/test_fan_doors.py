@@ -16,7 +16,6 @@ from services.inventory.auth import HolderAuthenticator
 from services.notifier import api as notifier
 from services.orders.auth import CustomerAuthenticator
 from shared.errors.problems import BadCredential, NoCredential, Problem
-from shared.process.settings import PublicSettings
 from shared.security.limits import FanLimit
 from shared.security.tokens import (
     Keyring,
@@ -24,12 +23,12 @@ from shared.security.tokens import (
     PassReader,
     QueueToken,
     QueueTokens,
+    Users,
     cookies,
     development_keys,
     sign_order_token,
     sign_pass,
 )
-from shared.security.user_jwt import user_jwt_reader
 from shared.web.request import Request
 
 EVENT, HOST = "show", "tickets.example"
@@ -55,7 +54,6 @@ async def no_body() -> Any:
     raise AssertionError
 
 
-SETTINGS = PublicSettings(secure_cookies=True)
 PASSES = PassReader(development_keys("pass").public())
 
 
@@ -68,43 +66,35 @@ def fan_limit() -> FanLimit:
 
 
 async def _gateway(asked: Request) -> Any:
-    users: Any = None
-    token = TokenReader(GatewaySettings(secure_cookies=True), users).queue_token(asked.scope, EVENT)
+    token = TokenReader(GatewaySettings(secure_cookies=True), Users()).queue_token(asked.scope, EVENT)
     if token is None:  # not ours: it is read as a user's JWT, and nobody can sign in here
         raise BadCredential
     return token
 
 
 async def _inventory(asked: Request) -> Any:
-    async with user_jwt_reader(SETTINGS) as users:
-        nobody: Any = None
-        door = HolderAuthenticator(
-            PASSES,
-            QueueTokens(development_keys("queue-token")),
-            users,
-            nobody,
-            nobody,
-            fan_limit(),
-            secure_cookies=True,
-        )
-        return await door.holder_of(asked, EVENT)
+    nobody: Any = None
+    tokens = QueueTokens(development_keys("queue-token"))
+    door = HolderAuthenticator(PASSES, tokens, Users(), nobody, fan_limit(), secure_cookies=True)
+    return await door.holder_of(asked, EVENT)
+
+
+def customers() -> CustomerAuthenticator:
+    return CustomerAuthenticator(PASSES, development_keys("order-token"), Users(), fan_limit(), secure_cookies=True)
 
 
 async def _orders(asked: Request) -> Any:
-    async with user_jwt_reader(SETTINGS) as users:
-        door = CustomerAuthenticator(PASSES, development_keys("order-token"), users, fan_limit(), secure_cookies=True)
-        return await door.customers(asked)
+    return await customers().customers(asked)
 
 
 async def _notifier(asked: Request, *, with_seats: bool = False) -> Any:
-    async with user_jwt_reader(SETTINGS) as users:
-        state: Any = SimpleNamespace(
-            settings=SimpleNamespace(secure_cookies=True, user_jwt_cookie=""), passes=PASSES, users=users,
-            queue_tokens=QueueTokens(development_keys("queue-token")),
-            pass_streams=SimpleNamespace(require_not_revoked=_never),
-        )  # fmt: skip
-        read = notifier._admitted if with_seats else notifier._authenticate
-        return await read(asked, state, EVENT)
+    state: Any = SimpleNamespace(
+        settings=SimpleNamespace(secure_cookies=True, user_jwt_cookie=""), passes=PASSES, users=Users(),
+        queue_tokens=QueueTokens(development_keys("queue-token")),
+        pass_streams=SimpleNamespace(require_not_revoked=_never),
+    )  # fmt: skip
+    read = notifier._admitted if with_seats else notifier._authenticate
+    return await read(asked, state, EVENT)
 
 
 async def _seats(asked: Request) -> Any:
@@ -172,13 +162,12 @@ async def test_another_site_writes_at_no_door_with_a_fans_cookie(name: str) -> N
 
 async def test_an_order_cookie_opens_its_order_alone() -> None:
     token = sign_order_token(development_keys("order-token"), "ABC123DEF456")
-    async with user_jwt_reader(SETTINGS) as users:
-        door = CustomerAuthenticator(PASSES, development_keys("order-token"), users, fan_limit(), secure_cookies=True)
-        for name, opened in (
-            ("__Host-onsale_order_ABC123DEF456", ["ABC123DEF456"]),
-            ("__Host-onsale_order_ZZZ123DEF456", []),
-            ("onsale_order_ABC123DEF456", []),
-        ):
-            assert door.orders_in_cookies(request(cookie=f"{name}={token}")) == opened
-        with pytest.raises(BadCredential):
-            await door.customers(request(authorization=f"Bearer {token}"))
+    door = customers()
+    for name, opened in (
+        ("__Host-onsale_order_ABC123DEF456", ["ABC123DEF456"]),
+        ("__Host-onsale_order_ZZZ123DEF456", []),
+        ("onsale_order_ABC123DEF456", []),
+    ):
+        assert door.orders_in_cookies(request(cookie=f"{name}={token}")) == opened
+    with pytest.raises(BadCredential):
+        await door.customers(request(authorization=f"Bearer {token}"))

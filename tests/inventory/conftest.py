@@ -21,6 +21,7 @@ from shared.security.auth import AdminKeys
 from shared.security.tokens import Pass, development_keys, sign_pass
 from shared.web import parts
 from shared.web.app import internal, public
+from shared.web.parts import with_settings_of_parts
 from tests.support.running.apps import borrowed_app
 from tests.support.running.services import StillLoops
 from tests.support.running.suite import bearer
@@ -213,7 +214,7 @@ async def start(settings: Settings) -> AsyncGenerator[Inventory, None]:
 
 
 def settings_of(redis_url: str, postgres_url: str) -> Settings:
-    return Settings(
+    return with_settings_of_parts(Settings, "inventory")(
         redis_url=redis_url, postgres_url=postgres_url, admin_keys=AdminKeys(f"{ADMIN},{OPERATOR}"), log_requests=False,
         fan_calls_per_s=1e6,
     )  # fmt: skip

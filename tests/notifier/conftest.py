@@ -17,6 +17,7 @@ from services.notifier.tuning import Tuning
 from shared.contracts.frames import LineFrame, OrderFrame, StockFrame, log_key, order_channel
 from shared.messaging.snapshots import PUBLISH, SnapshotPublisher
 from shared.web.app import drain, public
+from shared.web.parts import with_settings_of_parts
 from tests.notifier.client import UPDATES, SseClient, all_have_head
 from tests.notifier.frames import (
     EVENT,
@@ -188,7 +189,7 @@ async def start(
             urls = {"redis_url": redis_proxy.url, **{f"{name}_url": f"http://{name}" for name in names}}
             of_events = {} if transport == "sse_starlette" else {"transport": transport}
             tuning, rest = parted(Tuning, {**quick, **urls, **of_events, **settings})
-            app = create_app(Settings(**rest), tuning)
+            app = create_app(with_settings_of_parts(Settings, "notifier")(**rest), tuning)
             lifespan = await stack.enter_async_context(contextlib.AsyncExitStack())
             await lifespan.enter_async_context(app.router.lifespan_context(app))
             served = public(app) if transport_reachable else hide_transport(public(app))

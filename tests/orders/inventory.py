@@ -29,6 +29,7 @@ from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import PaymentStep, Reservation, ReservedItem
 from shared.runtime.clock import now_ms
 from shared.web.app import internal
+from shared.web.parts import with_settings_of_parts
 from tests.support.neighbours import Connections, FaultyNeighbour
 from tests.support.running.apps import borrowed_app
 
@@ -239,7 +240,7 @@ async def open_inventory(
     postgres_url: str, redis_url: str, connections: Connections | None = None
 ) -> AsyncIterator[Inventory]:
     """Inventory on these servers; it reaches orders through `connections`, if at all."""
-    settings = Settings(
+    settings = with_settings_of_parts(Settings, "inventory")(
         postgres_url=postgres_url, redis_url=redis_url, orders_url=ORDERS_URL, log_requests=False,
     )  # fmt: skip
     with borrowed_app(inventory_app.create_app, settings, DEFAULTS) as app, pytest.MonkeyPatch.context() as patch:

@@ -24,7 +24,6 @@ from shared.routes import SERVICES, Service
 from shared.security.auth import AdminKeys
 from shared.security.limits import LOOPBACK, Networks
 from shared.security.tokens import Keyring
-from shared.security.user_settings import UserSettings
 from shared.web.parts import with_settings_of_parts
 from tools.reference.markdown import Section, code, codes, page, sentence
 
@@ -40,7 +39,8 @@ rotates ([signing keys](../operate/keys.md)).
 The end of a name is its unit: `_s` seconds, `_ms` milliseconds, `_h` hours, `_bytes`, `_mib`, `_percent`; `_max` is a
 limit. Lists are separated by commas, except where JSON is named."""
 PARTS: dict[str, type[Any]] = {
-    "Of every service": ServiceSettings, "PostgreSQL": PostgresSettings, "Signed-in users": UserSettings,
+    "Of every service": ServiceSettings, "PostgreSQL": PostgresSettings,
+    "Signed-in users": import_module("features.sign_in.users").SignInSettings,
     "Of services that fans reach": PublicSettings,
 }  # fmt: skip
 SHARED = (PublicAddress, PassKeys, QueueTokenKeys, OrderTokenKeys)
@@ -74,7 +74,7 @@ def settings_page() -> str:
 
 
 def _sections() -> Iterator[Section]:
-    common = PublicSettings.model_fields
+    common = {name: field for part in PARTS.values() for name, field in part.model_fields.items()}
     for heading, part in PARTS.items():
         yield Section(
             heading, COLUMNS, [_row("ONSALE", name, common[name]) for name in part.__annotations__ if name in common]

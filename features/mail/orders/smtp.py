@@ -21,8 +21,8 @@ from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import BaseSettings
 
 from shared.errors.problems import Problem
+from shared.process.settings import Maybe
 from shared.rules.addresses import ascii_domain, ascii_host, normalize_email
-from shared.security.user_settings import Maybe
 
 REFRESH_S, TIMEOUT_S = 60.0, 20.0  # between two greetings, and of each reply
 StartTls = Literal["auto", "always", "never"]

@@ -13,7 +13,7 @@ from services.orders.state import State
 from shared.concurrency.background import Loops
 from shared.http.outgoing import NoDnsResolver, external_http_client
 from shared.messaging.relay import EventReader
-from shared.security.user_settings import listed
+from shared.process.settings import listed
 from shared.web.parts import Part
 
 POLL_S = 1.0  # between two looks for deliveries that are due

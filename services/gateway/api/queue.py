@@ -11,7 +11,6 @@ from starlette.types import Scope
 
 from services.gateway.api.schemas import EmptyBody, JoinBody, JoinedAnswer, LineAnswer, PassAnswer, StatusAnswer
 from services.gateway.metrics import CLAIMS, POLLS
-from services.gateway.protection.identity import Claims
 from services.gateway.state import State
 from services.gateway.tuning import DEFAULTS
 from services.gateway.waiting_line.join_batcher import Place
@@ -21,7 +20,7 @@ from shared.contracts.queue import Claimed, JoinRequest, PlaceState
 from shared.errors.problems import AlreadyExtended, NotAdmitted, PlaceExpired, Problem, RoomClosed, SoldOut, StaleEpoch
 from shared.rules.rollout import outside
 from shared.runtime.clock import now_ms, rfc3339
-from shared.security.tokens import QueueToken, pass_cookie, queue_cookie, set_cookie
+from shared.security.tokens import QueueToken, User, pass_cookie, queue_cookie, set_cookie
 from shared.web.answers import JSON, NO_STORE, Answer, Later, json_answer
 from shared.web.before_join import JoinAttempt, hooked
 from shared.web.fast_routes import FastRoute
@@ -191,7 +190,7 @@ async def _join(request: Request) -> Answer:
     scope = request.scope
     if request.form is not None:
         state.token_reader.require_browser(scope)
-    fan, claims = await identify(state, scope, event_id)
+    fan, user = await identify(state, scope, event_id)
     given = await request.json(JoinBody, empty=b"{}")
     line = await state.line_cache.line(event_id)
     if given.from_gate and line.rollout_percent < 100:
@@ -201,12 +200,13 @@ async def _join(request: Request) -> Answer:
         fan = attempt.fan
         if given.code is not None:
             fan = fan.model_copy(update={"code": given.code})
+        claims = None if user is None else user.claims
         place = await state.join_batcher.join(event_id, fan, claims, address=state.rate_limits.address_of(scope))
         attempt.is_new = not place.known
-    return _joined(request, await state.line_cache.line(event_id), fan, place)
+    return _joined(request, await state.line_cache.line(event_id), fan, place, user)
 
 
-def _joined(request: Request, line: LineSnapshot, fan: JoinRequest, place: Place) -> Answer:
+def _joined(request: Request, line: LineSnapshot, fan: JoinRequest, place: Place, user: User | None = None) -> Answer:
     """The answer to a fan who has this place; the fan is there."""
     state, event_id = context(request)
     request.facts = {"join_seq": place.join_seq, "lane": place.lane, "known": place.known}
@@ -223,8 +223,8 @@ def _joined(request: Request, line: LineSnapshot, fan: JoinRequest, place: Place
     position = line.position(token.lane, token.join_seq) if same_line else 0
     estimates = line.estimates(position, place.lane) if waits else {"estimated_wait_time": 0}
     text = state.token_reader.sign(token)
-    if fan.user_id is not None:
-        state.user_places.remember(token)
+    if user is not None:
+        user.remember(token)
     body = {
         "queue_token": text if fan.user_id is None else None,
         "join_seq": token.join_seq,
@@ -240,15 +240,15 @@ def _joined(request: Request, line: LineSnapshot, fan: JoinRequest, place: Place
     return Answer(200 if place.known else 201, orjson.dumps(body), (*JSON_FIELDS, kept))
 
 
-async def identify(state: State, scope: Scope, event_id: str) -> tuple[JoinRequest, Claims | None]:
-    """Who wants to join, and the claims of a signed-in user. Raises `TooManyRequests`, `BadCredential`,
+async def identify(state: State, scope: Scope, event_id: str) -> tuple[JoinRequest, User | None]:
+    """Who wants to join, and as which signed-in user. Raises `TooManyRequests`, `BadCredential`,
     `ForeignOrigin`, `IdempotencyKeyMalformed`.
     """
     state.rate_limits.check_address(scope)
-    fan, claims = await state.token_reader.identify(scope, event_id)
+    fan, user = await state.token_reader.identify(scope, event_id)
     if fan.may_be_known:
         state.rate_limits.check_fan(event_id, fan.holder)
-    return fan, claims
+    return fan, user
 
 
 # -- the public line ---------------------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ from shared.security.tokens import (
     HeaderFields,
     QueueToken,
     QueueTokens,
+    User,
+    Users,
     b64,
     bearer,
     cookie,
@@ -36,7 +38,6 @@ from shared.security.tokens import (
     require_own_origin,
     set_cookie,
 )
-from shared.security.user_jwt import User, UserJwtReader
 
 Claims = Mapping[str, Any]
 HOLDER_BYTES, HOLDERS_PER_READ = 18, 256
@@ -49,7 +50,7 @@ _BROWSER_SECRET = re.compile(r"[A-Za-z0-9_-]{32}")
 class TokenReader:
     """Reads queue tokens, caching the latest it verified, and creates holders for new fans."""
 
-    def __init__(self, settings: Settings, users: UserJwtReader) -> None:
+    def __init__(self, settings: Settings, users: Users) -> None:
         self._keys, self._holder_keys, self._users = settings.queue_token_keys, settings.holder_keys, users
         self._secure = settings.secure_cookies
         self._known_keys = self._keys.keys
@@ -103,15 +104,15 @@ class TokenReader:
         text = bearer(header_fields(scope))
         if text is None:
             raise NoCredential
-        return await self._users.read(text)
+        return await self._users.identify(text)
 
-    async def identify(self, scope: Scope, event_id: str) -> tuple[JoinRequest, Claims | None]:
-        """Who wants to join: a user with their claims, or another fan."""
+    async def identify(self, scope: Scope, event_id: str) -> tuple[JoinRequest, User | None]:
+        """Who wants to join: a signed-in user, or another fan."""
         fan = self.fan(scope, event_id)
         if fan is not None:
             return fan, None
         user = await self.user(scope)
-        return JoinRequest(holder=user.holder, user_id=user.user_id, may_be_known=True), user.claims
+        return JoinRequest(holder=user.holder, user_id=user.user_id, may_be_known=True), user
 
     def fan(self, scope: Scope, event_id: str) -> JoinRequest | None:
         """Who wants to join: the holder of a token or an Idempotency-Key, or a new fan; `None` for a user's JWT."""

@@ -33,7 +33,7 @@ from shared.contracts.catalogue import EventDetails, SectionList
 from shared.contracts.prices import PricesAnswer
 from shared.errors.problems import Unavailable, UnknownEvent
 from shared.runtime.clock import now_ms, rfc3339
-from shared.security.user_jwt import UserJwtReader
+from shared.security.tokens import Users
 from shared.web.app import public
 from tests.browser.recorded import api_documents
 from tests.gateway.frames import line_frame, snapshot
@@ -103,7 +103,7 @@ class RecordedSite:
         settings, lines, shop = Settings(), Lines(self.answers), Shop(self.answers)
         gateway = create_app(settings)
         gateway.state.deps = SimpleNamespace(
-            settings=settings, line_cache=lines, token_reader=TokenReader(settings, UserJwtReader(settings, None))
+            settings=settings, line_cache=lines, token_reader=TokenReader(settings, Users())
         )
         gateway.state.parts[FanPages] = SimpleNamespace(
             gateway=gateway.state.deps, public_url=PageSettings().public_url,

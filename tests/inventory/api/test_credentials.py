@@ -9,6 +9,7 @@ import pytest
 from redis.asyncio import Redis
 from starlette.types import ASGIApp
 
+from features.sign_in.users import holder_of
 from services.inventory import auth
 from services.inventory.settings import Settings
 from shared import rpc
@@ -17,7 +18,6 @@ from shared.contracts.queue import HoldersQuestion, PlacesQuestion
 from shared.rpc import ServiceClient
 from shared.runtime.clock import now_s
 from shared.security.tokens import Keyring, PassReader, QueueToken, QueueTokens, checkout_key, development_keys
-from shared.security.user_jwt import holder_of
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass, start
 from tests.support.engines.database import Database
 from tests.support.neighbours import Connections
@@ -49,7 +49,7 @@ async def queue(database: Database, redis: Redis, apps: dict[str, ASGIApp]) -> A
 @pytest.fixture
 async def inventory(settings: Settings, queue: QueueService, apps: dict[str, ASGIApp]) -> AsyncIterator[Inventory]:
     users = {"user_jwt_secret": SECRET, "user_jwt_issuer": ISSUER, "user_jwt_audience": AUDIENCE}
-    with_users = Settings(**(settings.model_dump() | users | {"queue_url": "http://queue"}))
+    with_users = type(settings)(**(settings.model_dump() | users | {"queue_url": "http://queue"}))
     async for running in start(with_users):
         transport = running.internal._transport
         assert isinstance(transport, httpx.ASGITransport)

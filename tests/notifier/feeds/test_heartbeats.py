@@ -9,6 +9,7 @@ from shared.clients.heartbeats import HeartbeatReporter
 from shared.contracts.queue import HeartbeatReport, QueueClient
 from shared.rpc import ServiceClient
 from shared.security.tokens import development_keys
+from shared.web.parts import with_settings_of_parts
 from tests.notifier.conftest import Start
 from tests.notifier.frames import EVENT
 from tests.notifier.tokens import queue_token, signed_pass
@@ -52,7 +53,9 @@ async def test_open_streams_are_reported_until_they_close(
 
 
 async def test_the_last_report_of_a_process_is_final(neighbours: Neighbours):
-    app = create_app(Settings(queue_url="http://queue", redis_url="redis://127.0.0.1:1/0"))
+    app = create_app(
+        with_settings_of_parts(Settings, "notifier")(queue_url="http://queue", redis_url="redis://127.0.0.1:1/0")
+    )
     async with app.router.lifespan_context(app):
         await wait_until(lambda: reports(neighbours))
     assert [report.final for report in reports(neighbours)][-1:] == [True]

@@ -11,7 +11,9 @@ from shared.errors.problems import ForeignOrigin, Problem
 from shared.security.limits import FanLimit
 from shared.security.tokens import Keyring, order_cookie, sign_order_token
 from shared.web.request import Request
+from tests.orders.conftest import OrdersProcesses
 from tests.orders.processing.test_states import ORDER
+from tests.orders.shop import pass_header, pass_of
 
 KEYS = Keyring({"k1": b"k" * 32})
 OTHER = "S"
@@ -69,3 +71,21 @@ async def test_another_site_cannot_write_with_an_orders_cookie(
     token = sign_order_token(KEYS, "R")
     assert await outcome(request(token, method=method, origin=origin), monkeypatch) == expected
     assert await outcome(request(token, method=method, origin=origin, bearer=True), monkeypatch) == "opened"
+
+
+async def test_a_cookie_beside_the_credential_escapes_no_limit(processes: OrdersProcesses) -> None:
+    shop = await processes.open(fan_calls_per_s=0.4)
+    made = await shop.post(shop.body(await shop.inventory.hold()))
+    path = f"/orders/{made.json()['reference']}"
+    for name, token in (("pass_show", pass_of("fan")), ("order_" + path[8:], made.json()["order_token"])):
+        statuses = list[int]()
+        for n in range(12):
+            pair = [f"onsale_{name}=a.b.decoy-{n}", f"onsale_{name}={token}"]
+            cookies = "; ".join(pair if n % 2 else pair[::-1])
+            statuses.append((await shop.http.get(path, headers={"cookie": cookies})).status_code)
+        assert set(statuses[5:]) == {429}, name
+        assert 3 <= statuses.count(200) <= 4, name
+    assert (
+        await shop.http.get(path, headers={"authorization": f"Bearer {made.json()['order_token']}"})
+    ).status_code == 429
+    assert (await shop.http.get(path, headers=pass_header("other"))).status_code == 404

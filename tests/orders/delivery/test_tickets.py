@@ -11,8 +11,7 @@ from services.orders.model.update import OrderUpdate
 from services.orders.tickets.show import apply, read_show
 from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import ReservedItem
-from shared.security.jwks_client import parse
-from shared.security.tickets import TicketCode, read_ticket, require_rotating_code
+from shared.security.tickets import TicketCode, published_keys, read_ticket, require_rotating_code
 from shared.security.tokens import development_keys, jwks, order_cookie, sign_order_token, unb64
 from shared.words.words import words
 from tests.orders.inventory import EVENT
@@ -21,7 +20,7 @@ from tests.support.spreadsheets import csv_rows
 from tests.support.wait import wait_until
 
 PUBLISHED = orjson.dumps(jwks(development_keys("ticket").public()))
-KEYS = {key.kid or "": key.key for key in parse(PUBLISHED)}
+KEYS = published_keys(PUBLISHED)
 SHOW: dict[str, Any] = {
     "event_id": EVENT, "name": "The Ünited States of Mind", "venue": "Big Hall", "currency": "EUR",
     "starts_at": "2030-05-04T20:00:00+02:00",

@@ -7,9 +7,8 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsConfigDict
 
 from shared.process.secrets_dir import BadSecrets, postgres_urls
-from shared.process.settings import PublicSettings, ServiceSettings
+from shared.process.settings import Keys, PublicSettings, ServiceSettings
 from shared.security.tokens import development_keys
-from shared.security.user_settings import Keys
 
 
 class Settings(ServiceSettings):

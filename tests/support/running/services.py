@@ -45,7 +45,7 @@ from tests.support.running.apps import borrowed_app
 LOOPS = {queue_app: "_start", inventory_app: "_start", orders_app: "_start_loops"}
 SERVICES: tuple[tuple[ModuleType, type[ServiceSettings], object], ...] = (
     (queue_app, QueueSettings, QueueTuning(ramp_after_loss=False)),
-    (inventory_app, InventorySettings, INVENTORY_TUNING),
+    (inventory_app, with_settings_of_parts(InventorySettings, "inventory"), INVENTORY_TUNING),
     (orders_app, with_settings_of_parts(OrdersSettings, "orders"), ORDERS_TUNING),
 )  # fmt: skip
 TEST = RequestedBy("test")

@@ -5,7 +5,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -13,7 +13,6 @@ from onsale.imports import import_module
 from onsale.maintenance.metrics_reference import catalogue as metrics
 from shared.alarms import ALARMS
 from shared.features import package_of
-from shared.process.settings import PublicSettings
 from shared.routes import SERVICES, SERVICES_WITH_TABLES, Service
 from shared.web.api_document import operations
 from shared.web.parts import with_settings_of_parts
@@ -55,11 +54,11 @@ def test_a_list_of_numbers_is_separated_by_commas_as_the_page_says(monkeypatch: 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_setting_has_a_row_and_a_meaning(service: Service) -> None:
-    shown = page("settings.md")
+    shown, parts = page("settings.md"), list[Any]([*settings.PARTS.values(), *settings.SHARED])
     for name, field in settings.fields(service).items():
         assert field.description, name
         own = f"`{service.upper()}_{name.upper()}`" in shown
-        of_several = any(name in part.model_fields for part in (PublicSettings, *settings.SHARED))
+        of_several = any(name in part.model_fields for part in parts)
         assert own or (of_several and f"`ONSALE_{name.upper()}`" in shown), name
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from features.sign_in.users import holder_of
 from shared.clients import heartbeats
 from shared.contracts.queue import EventHeartbeats, HeartbeatReport, JoinBatch, JoinRequest
-from shared.security.user_jwt import holder_of
 from tests.notifier.client import UPDATES
 from tests.notifier.conftest import Notifier, Start
 from tests.notifier.frames import EVENT, order_frame

@@ -10,17 +10,23 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol, Self
 
 import jwt
 import orjson
 from cachetools import FIFOCache
+from pydantic import Field, SecretStr, StringConstraints, model_validator
+from pydantic_settings import BaseSettings
 
+from features.sign_in.places import UserPlaces
+from features.sign_in.provider_keys import ProviderKeys, VerificationKey
+from shared.concurrency.background import Loops
 from shared.errors.problems import BadCredential
 from shared.http.outgoing import external_http_client
-from shared.security.jwks_client import ProviderKeys, VerificationKey
-from shared.security.tokens import Keyring, b64, canonical_unb64, unb64
-from shared.security.user_settings import UserSettings
+from shared.process.settings import Maybe, ServiceSettings
+from shared.routes import Service
+from shared.security.tokens import Keyring, QueueToken, b64, canonical_unb64, unb64
+from shared.web.parts import Part
 
 LEEWAY_S = 5
 USER_ID_MAX_CHARS = 255
@@ -29,12 +35,62 @@ REMEMBERED_MAX = 65_536
 UNREADABLE = (jwt.PyJWTError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
 
 
-class User(NamedTuple):
-    """A signed-in fan: the provider's user id, and the holder id derived from it."""
+SECRET_BYTES_MIN = 32
+Address = Annotated[str, StringConstraints(pattern=r"^https?://[^\s@]+$", max_length=2000)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=500)]
+
+
+class SignInSettings(BaseSettings):
+    """The identity provider that is trusted and its keys. Without them nobody can sign in.
+
+    A secret means HS256 only, a JWKS URL public keys only. Setting both stops the start, so that no token can ever
+    choose between them.
+    """
+
+    user_jwt_secret: Annotated[SecretStr | None, Maybe] = Field(
+        None, description="Secret the seller signs users' JWTs with (HS256), at least 32 bytes."
+    )
+    user_jwt_jwks_url: Annotated[Address | None, Maybe] = Field(
+        None, description="URL of the identity provider's public keys (JWKS)."
+    )
+    user_jwt_issuer: Annotated[Name | None, Maybe] = Field(None, description="Required `iss`; needed with JWKS.")
+    user_jwt_audience: Annotated[Name | None, Maybe] = Field(
+        None, description="Required value in `aud`; needed with JWKS."
+    )
+
+    @model_validator(mode="after")
+    def _one_kind_of_key(self) -> Self:
+        if self.user_jwt_secret is not None:
+            if self.user_jwt_jwks_url is not None:
+                raise ValueError("user_jwt_secret and user_jwt_jwks_url exclude each other")
+            if len(self.user_jwt_secret.get_secret_value().encode()) < SECRET_BYTES_MIN:
+                raise ValueError(f"user_jwt_secret must have at least {SECRET_BYTES_MIN} bytes")
+        if self.user_jwt_jwks_url is not None and not (self.user_jwt_issuer and self.user_jwt_audience):
+            raise ValueError("user_jwt_jwks_url needs user_jwt_issuer and user_jwt_audience: a provider signs for many")
+        return self
+
+
+class JoinedSettings(SignInSettings, ServiceSettings):
+    """The settings of a service, with these."""
+
+
+class SignedIn(NamedTuple):
+    """A `shared.security.tokens.User`. `text` is the token."""
 
     user_id: str
     holder: str
     text: str
+    places: UserPlaces | None
+
+    async def place(self, event_id: str, *, epoch_min: int = 0) -> QueueToken:
+        """Raises `NotInQueue`, `UnknownEvent`, `Unavailable`, `Overloaded`."""
+        assert self.places is not None, "orders asks for no places"
+        return await self.places.place(event_id, self.holder, epoch_min=epoch_min)
+
+    def remember(self, place: QueueToken) -> None:
+        """Keeps a place that this process just gave the fan."""
+        if self.places is not None:
+            self.places.remember(place)
 
     @property
     def claims(self) -> dict[str, Any]:
@@ -72,15 +128,20 @@ class UserJwtReader:
     """Verifies users' JWTs. Verified ones are cached by their hash until the keys change."""
 
     def __init__(
-        self, settings: UserSettings, keys: KeySource | None, *, cache_entries_max: int = REMEMBERED_MAX
+        self,
+        settings: JoinedSettings,
+        keys: KeySource | None,
+        places: UserPlaces | None = None,
+        *,
+        cache_entries_max: int = REMEMBERED_MAX,
     ) -> None:
-        self._settings, self._keys = settings, keys
+        self._settings, self._keys, self._places = settings, keys, places
         self._cache: FIFOCache[bytes, tuple[float, str, str]] = FIFOCache(cache_entries_max)
         self._generation = 0
         self._checks: Any = {"require": ["exp", "sub"], "verify_aud": settings.user_jwt_audience is not None,
                              "enforce_minimum_key_length": True}  # fmt: skip
 
-    async def read(self, text: str) -> User:
+    async def read(self, text: str) -> SignedIn:
         """Raises `BadCredential` for an invalid token, `Unavailable` while its key cannot be fetched."""
         if self._keys is None:
             raise BadCredential
@@ -96,7 +157,7 @@ class UserJwtReader:
         expires_at_s, user_id, holder = known
         if time.time() >= expires_at_s + LEEWAY_S:
             raise BadCredential("This token has expired; sign in again.")
-        return User(user_id, holder, text)
+        return SignedIn(user_id, holder, text, self._places)
 
     async def _verify(self, text: str) -> tuple[float, str, str]:
         assert self._keys is not None
@@ -138,15 +199,31 @@ def holder_of(keys: Keyring, user_id: str) -> str:
 
 
 @asynccontextmanager
-async def user_jwt_reader(settings: UserSettings) -> AsyncIterator[UserJwtReader]:
+async def user_jwt_reader(settings: JoinedSettings, places: UserPlaces | None = None) -> AsyncIterator[UserJwtReader]:
     """A reader with the secret or the provider's keys from the settings; without both, it rejects every token."""
     if settings.user_jwt_jwks_url is None:
         secret = settings.user_jwt_secret
-        yield UserJwtReader(settings, SharedSecret(secret.get_secret_value()) if secret is not None else None)
+        keys = SharedSecret(secret.get_secret_value()) if secret is not None else None
+        yield UserJwtReader(settings, keys, places)
         return
     async with external_http_client(connections_max=1) as client:
-        keys = ProviderKeys(client, settings.user_jwt_jwks_url)
+        provider_keys = ProviderKeys(client, settings.user_jwt_jwks_url)
         try:
-            yield UserJwtReader(settings, keys)
+            yield UserJwtReader(settings, provider_keys, places)
         finally:
-            await keys.close()
+            await provider_keys.close()
+
+
+def sign_in_part(service: Service, *, asks_for_places: bool = True) -> Part:
+    """The part of a service. One that asks for places has the queue's client as `queue` in its state."""
+
+    @asynccontextmanager
+    async def open_sign_in(state: Any, _loops: Loops) -> AsyncIterator[UserJwtReader]:
+        places = UserPlaces(state.queue, service, state.settings.cache_entries_max) if asks_for_places else None
+        async with user_jwt_reader(state.settings, places) as reader:
+            state.users.identify = reader.read
+            yield reader
+        if places is not None:
+            await places.close()
+
+    return Part(settings=SignInSettings, open=open_sign_in)

@@ -5,14 +5,14 @@ import asyncio
 import httpx
 import pytest
 from cachetools import TTLCache
+from fastapi import FastAPI
 from pydantic import SecretStr
 
+from features.sign_in import places, provider_keys
+from features.sign_in.users import UserJwtReader, holder_of
 from services.gateway.settings import Settings
-from shared.clients import user_places
 from shared.contracts.queue import HoldersQuestion, JoinBatch, JoinRequest
 from shared.errors.problems import NotInQueue
-from shared.security import jwks_client
-from shared.security.user_jwt import holder_of
 from tests.gateway.conftest import gateway_client
 from tests.support.providers.identity_provider import (
     AUDIENCE,
@@ -103,9 +103,15 @@ async def test_a_user_who_never_joined_has_no_place(queue, fan) -> None:
     assert (await fan.get(f"{PATH}/status", headers=bearer(jwt_by_secret("ada")))).json()["join_seq"] == 1
 
 
+@pytest.fixture
+def user_places(app: FastAPI) -> places.UserPlaces:
+    found: places.UserPlaces = app.state.parts[UserJwtReader]._places
+    return found
+
+
 async def test_a_user_who_joins_at_one_process_has_a_place_at_another_at_once(queue, state, fan) -> None:
     await queue.open()
-    other = user_places.UserPlaces(state.user_places._queue, name="other", waiting_max=10, cache_entries_max=10)
+    other = places.UserPlaces(state.queue, "other", cache_entries_max=10)
     ada = holder_of(state.settings.holder_keys, "ada")
     with pytest.raises(NotInQueue):
         await other.place("show", ada)
@@ -122,20 +128,20 @@ async def test_after_a_reset_a_users_old_place_is_forgotten(queue, fan, publish_
     assert (await fan.post(PATH, headers=bearer(jwt_by_secret("ada")))).json()["epoch"] == 2
 
 
-async def test_the_cache_of_user_places_expires_and_is_bounded(queue, state, fan) -> None:
+async def test_the_cache_of_user_places_expires_and_is_bounded(queue, state, user_places) -> None:
     await queue.open()
-    state.user_places._cache = TTLCache(3, user_places.CACHE_TTL_S)
+    user_places._cache = TTLCache(3, places.CACHE_TTL_S)
     holders = [holder_of(state.settings.holder_keys, f"user-{n}") for n in range(8)]
     await queue.join(*holders)
     for holder in holders:
-        await state.user_places.place("show", holder)
-    assert len(state.user_places._cache) == 3
+        await user_places.place("show", holder)
+    assert len(user_places._cache) == 3
     calls_before = len(queue.received("/places", HoldersQuestion))
-    await state.user_places.place("show", holders[-1])
+    await user_places.place("show", holders[-1])
     assert len(queue.received("/places", HoldersQuestion)) == calls_before
-    cached = state.user_places._cache
-    cached.expire(cached.timer() + user_places.CACHE_TTL_S)
-    await state.user_places.place("show", holders[-1])
+    cached = user_places._cache
+    cached.expire(cached.timer() + places.CACHE_TTL_S)
+    await user_places.place("show", holders[-1])
     assert len(queue.received("/places", HoldersQuestion)) == calls_before + 1
 
 
@@ -186,7 +192,7 @@ async def test_while_the_queue_is_unavailable_the_answer_is_503(queue, fan) -> N
 async def test_a_fan_keeps_their_place_while_keys_rotate_and_the_provider_fails(
     queue: QueueService, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jwks_client, "REFETCH_S", 0.05)
+    monkeypatch.setattr(provider_keys, "REFETCH_S", 0.05)
     await queue.open()
     async with identity_provider() as provider:
         by_jwks = settings.model_copy(update={"user_jwt_secret": None, "user_jwt_jwks_url": provider.url})

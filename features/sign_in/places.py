@@ -15,6 +15,7 @@ from shared.errors.problems import NotInQueue
 from shared.security.tokens import QueueToken
 
 CACHE_TTL_S = 1.0
+WAITING_MAX = 8_192  # fans of one event that may wait for the queue
 
 
 class _Line(NamedTuple):
@@ -27,10 +28,10 @@ class _Line(NamedTuple):
 class UserPlaces:
     """The places of signed-in fans, as queue tokens that the fans need not carry."""
 
-    def __init__(self, queue: QueueClient, *, name: str, waiting_max: int, cache_entries_max: int) -> None:
+    def __init__(self, queue: QueueClient, service: str, cache_entries_max: int) -> None:
         self._queue = queue
         self._batches: KeyedBatches[_Line, str, QueueToken | None] = KeyedBatches(
-            self._fetch, name=f"{name}.users", batch_max=BATCH_MAX, waiting_max=waiting_max
+            self._fetch, name=f"{service}.users", batch_max=BATCH_MAX, waiting_max=WAITING_MAX
         )
         self._cache: TTLCache[tuple[str, str], QueueToken] = TTLCache(cache_entries_max, CACHE_TTL_S)
 

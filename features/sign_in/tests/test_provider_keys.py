@@ -7,10 +7,9 @@ import orjson
 import pytest
 from jwt.algorithms import OKPAlgorithm
 
+from features.sign_in import provider_keys
+from features.sign_in.users import JoinedSettings, UserJwtReader, user_jwt_reader
 from shared.errors.problems import BadCredential, Unavailable
-from shared.process.settings import ServiceSettings
-from shared.security import jwks_client
-from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from tests.support.providers.identity_provider import (
     AUDIENCE,
     ISSUER,
@@ -27,11 +26,11 @@ FAULTS = ["slow", "dripping", "failing", "garbled", "empty", "huge", "moved"]
 
 @pytest.fixture(autouse=True)
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jwks_client, "REFETCH_S", 0.05)
+    monkeypatch.setattr(provider_keys, "REFETCH_S", 0.05)
 
 
-def settings(provider: Provider) -> ServiceSettings:
-    return ServiceSettings(user_jwt_jwks_url=provider.url, user_jwt_issuer=ISSUER, user_jwt_audience=AUDIENCE)
+def settings(provider: Provider) -> JoinedSettings:
+    return JoinedSettings(user_jwt_jwks_url=provider.url, user_jwt_issuer=ISSUER, user_jwt_audience=AUDIENCE)
 
 
 async def outcome(users: UserJwtReader, text: str) -> str | type[Exception]:
@@ -69,7 +68,7 @@ async def test_a_rotated_key_is_fetched_once_and_a_withdrawn_key_is_refused() ->
 
 
 async def test_tokens_of_unknown_keys_do_not_cause_repeated_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jwks_client, "REFETCH_S", 60)
+    monkeypatch.setattr(provider_keys, "REFETCH_S", 60)
     async with identity_provider() as provider, user_jwt_reader(settings(provider)) as users:
         forged = [outcome(users, jwt_by_key(kid=f"unknown-{n}")) for n in range(50)]
         assert set(await asyncio.gather(*forged)) == {BadCredential}
@@ -84,7 +83,7 @@ async def test_the_last_good_keys_are_kept_while_the_provider_fails(
 ) -> None:
     async with identity_provider() as provider, user_jwt_reader(settings(provider)) as users:
         assert await users.read(jwt_by_key("ada"))
-        monkeypatch.setattr(jwks_client, "DEADLINE_S", 0.2)
+        monkeypatch.setattr(provider_keys, "DEADLINE_S", 0.2)
         provider.fault, of_unknown_key = fault, jwt_by_key(kid="k2")
 
         async def is_unavailable() -> bool:
@@ -104,7 +103,7 @@ async def test_the_last_good_keys_are_kept_while_the_provider_fails(
 async def test_nobody_waits_long_for_a_provider_that_fails_from_the_start(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jwks_client, "DEADLINE_S", 0.2)
+    monkeypatch.setattr(provider_keys, "DEADLINE_S", 0.2)
     async with identity_provider() as provider, user_jwt_reader(settings(provider)) as users:
         provider.fault = fault
         async with asyncio.timeout(2):
@@ -113,14 +112,14 @@ async def test_nobody_waits_long_for_a_provider_that_fails_from_the_start(
 
 
 async def test_old_keys_are_fetched_again_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jwks_client, "REFRESH_S", 0.05)
+    monkeypatch.setattr(provider_keys, "REFRESH_S", 0.05)
     async with identity_provider() as provider, user_jwt_reader(settings(provider)) as users:
         text = jwt_by_key()
         assert await users.read(text)
         provider.fault = "slow"
 
         async def fetched_again() -> bool:
-            async with asyncio.timeout(jwks_client.DEADLINE_S / 2):
+            async with asyncio.timeout(provider_keys.DEADLINE_S / 2):
                 assert await users.read(text)
             return provider.requests >= 2
 
@@ -132,4 +131,4 @@ async def test_a_private_key_or_a_secret_in_a_jwk_set_is_refused() -> None:
     invalid: list[Any] = [[private], [{"kty": "oct", "k": "AAAA", "kid": "k1"}], [7, None, {}], "keys", None]
     for members in invalid:
         with pytest.raises(ValueError, match="JWK set"):
-            jwks_client.parse(orjson.dumps({"keys": members}))
+            provider_keys.parse(orjson.dumps({"keys": members}))

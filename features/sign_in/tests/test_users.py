@@ -13,10 +13,8 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import ValidationError
 
+from features.sign_in.users import JoinedSettings, SharedSecret, UserJwtReader, holder_of, user_jwt_reader
 from shared.errors.problems import BadCredential
-from shared.process.settings import ServiceSettings
-from shared.security import user_jwt
-from shared.security.user_jwt import UserJwtReader, holder_of, user_jwt_reader
 from tests.support.providers.identity_provider import (
     AUDIENCE,
     ISSUER,
@@ -33,8 +31,8 @@ KEYED: dict[str, Any] = {"user_jwt_issuer": ISSUER, "user_jwt_audience": AUDIENC
 LONG_AGO_S, FAR_AHEAD_S = 1_000_000_000, 4_000_000_000
 
 
-def settings(**fields: Any) -> ServiceSettings:
-    return ServiceSettings(**({"user_jwt_secret": SECRET} | KEYED | fields))
+def settings(**fields: Any) -> JoinedSettings:
+    return JoinedSettings(**({"user_jwt_secret": SECRET} | KEYED | fields))
 
 
 def encoded(part: Any) -> str:
@@ -94,7 +92,7 @@ async def test_a_malformed_token_is_refused(users, text: str) -> None:
                 await reader.read(text)
 
 
-def by_keys(url: str, **fields: Any) -> ServiceSettings:
+def by_keys(url: str, **fields: Any) -> JoinedSettings:
     return settings(user_jwt_secret=None, user_jwt_jwks_url=url, **fields)
 
 
@@ -163,7 +161,7 @@ async def test_a_provider_key_for_another_use_or_algorithm_is_refused() -> None:
 
 
 async def test_every_token_is_refused_without_configuration() -> None:
-    async with user_jwt_reader(ServiceSettings()) as users:
+    async with user_jwt_reader(JoinedSettings()) as users:
         for text in (jwt_by_secret(), jwt_by_key(), unsigned("none")):
             with pytest.raises(BadCredential):
                 await users.read(text)
@@ -183,7 +181,7 @@ async def test_a_cached_token_is_verified_once_and_still_expires(users, monkeypa
 
 
 async def test_the_cache_of_users_is_bounded() -> None:
-    users = user_jwt.UserJwtReader(settings(), user_jwt.SharedSecret(SECRET), cache_entries_max=3)
+    users = UserJwtReader(settings(), SharedSecret(SECRET), cache_entries_max=3)
     for number in range(10):
         await users.read(jwt_by_secret(f"user-{number}"))
     assert len(users._cache) == 3

@@ -1,0 +1,3 @@
+"""The fixtures of orders."""
+
+from tests.orders.conftest import environment, inventory, of_providers, processes  # noqa: F401
