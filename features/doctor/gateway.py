@@ -1,6 +1,6 @@
 """What only the gateway checks: how many places one address may take at once."""
 
-from features.doctor.endpoint import doctor_part
+from features.doctor.process import doctor_part
 from services.gateway.settings import Settings
 from shared.contracts.admin.checks import Check, ok, suspicious
 from shared.security.limits import BURST_S

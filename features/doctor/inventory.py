@@ -1,6 +1,6 @@
 """What only inventory checks: how many seats one address may hold."""
 
-from features.doctor.endpoint import doctor_part
+from features.doctor.process import doctor_part
 from services.inventory.settings import Settings
 from shared.contracts.admin.checks import Check, ok, suspicious
 

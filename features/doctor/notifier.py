@@ -1,7 +1,7 @@
 """What only the notifier checks: whether its limit of open files is enough for the streams it allows."""
 
 from features.doctor.capacity import RAISE_LIMIT
-from features.doctor.endpoint import doctor_part
+from features.doctor.process import doctor_part
 from services.notifier.settings import Settings
 from shared.contracts.admin.checks import Check, ok, suspicious
 from shared.runtime.descriptors import descriptors_max, descriptors_spare

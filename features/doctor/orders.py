@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from features.doctor.endpoint import doctor_part
+from features.doctor.process import doctor_part
 from services.orders.settings import Settings
 from shared.contracts.admin.checks import Check, ok, suspicious
 from shared.rules.addresses import is_loopback

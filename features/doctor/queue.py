@@ -1,5 +1,5 @@
 """The checks of the queue."""
 
-from features.doctor.endpoint import doctor_part
+from features.doctor.process import doctor_part
 
 PART = doctor_part("queue")

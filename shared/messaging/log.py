@@ -56,21 +56,17 @@ class EventLog(Protocol):
         """Appends the batch in order and returns when it is durable. Raises `LogUnavailable`; then the first events may
         have been appended, and the caller publishes the whole batch again.
         """
-        ...
 
     async def streams(self, source: str) -> list[str]:
         """The names of all streams with events of this source."""
-        ...
 
     async def read(self, positions: Mapping[str, str], *, count: int, wait_s: float) -> list[LogEntry]:
         """The entries after `positions` (stream → position), in order within each stream, at most `count` of each; an
         empty list if none arrives within `wait_s`.
         """
-        ...
 
     async def close(self) -> None:
         """Closes the connection."""
-        ...
 
 
 ADD = Script.load(__package__, "add")

@@ -495,15 +495,12 @@ class User(Protocol):
     @property
     def claims(self) -> dict[str, Any]:
         """All verified claims, for rules that need more than the user id."""
-        ...
 
     async def place(self, event_id: str, *, epoch_min: int = 0) -> QueueToken:
         """The fan's place, whichever device took it. Raises `NotInQueue`, `UnknownEvent`, `Unavailable`."""
-        ...
 
     def remember(self, place: QueueToken) -> None:
         """Takes note of a place that this process just gave the fan."""
-        ...
 
 
 async def _nobody(_text: str) -> User:

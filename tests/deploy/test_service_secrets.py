@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
-from features.doctor.process_checks import check_keys
+from features.doctor.process import check_keys
 from onsale.local import key_file
 from onsale.local.engines import Engines
 from onsale.maintenance import keys as key_commands

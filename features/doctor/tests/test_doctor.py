@@ -11,11 +11,11 @@ from redis.asyncio import Redis
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from features.doctor import databases, endpoint
+from features.doctor import databases, process
 from features.doctor.capacity import disk_check, readable_size
 from features.doctor.cli import ScheduledEvent, amounts, check_here, check_schedule, check_services, merged
 from features.doctor.databases import check_postgres, check_redis
-from features.doctor.process_checks import check_clocks, check_exposure, check_keys
+from features.doctor.process import check_clocks, check_exposure, check_keys
 from onsale.admin_client import AdminClient
 from onsale.data_dir import ENGINES_FILE, write_scrape_targets
 from services.gateway.settings import Settings as GatewaySettings
@@ -274,8 +274,8 @@ def test_a_balancer_on_this_machine_that_names_no_client_is_found(environment: s
 
 async def test_checks_of_a_part_are_among_those_of_its_service(monkeypatch: pytest.MonkeyPatch) -> None:
     bell = Part(checks=lambda settings: [ok("Bell", settings.environment)])
-    monkeypatch.setattr(endpoint, "_all_checks", AsyncMock(return_value=[]))
-    monkeypatch.setattr(endpoint, "parts_of", lambda service, off: [bell])
+    monkeypatch.setattr(process, "_all_checks", AsyncMock(return_value=[]))
+    monkeypatch.setattr(process, "parts_of", lambda service, off: [bell])
     secret = "a viewer's secret for tests only"
     app = create_app(QueueSettings(admin_keys=AdminKeys(f"eye:viewer:{secret}")))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url="http://test") as client:

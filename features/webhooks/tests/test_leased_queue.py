@@ -1,4 +1,6 @@
-"""The dispatcher's loop over its table: bounded work, wake-ups, and rows left to their leases at the end."""
+"""The dispatcher's table: its loop does bounded work, wakes up, and leaves rows to their leases at the end; after the
+migration each event has its delivery once.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,8 +8,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 from unittest.mock import MagicMock
 
-from features.webhooks.orders.dispatcher import FETCH_S, QUIET_S, SOON_S, WebhookDispatcher
+import asyncpg
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from features.webhooks.orders.dispatcher import FETCH_S, QUIET_S, SOON_S, WebhookDispatcher, queue_deliveries
+from onsale.local.engines import with_driver
 from shared.concurrency.background import Loops, Quiet
+from shared.messaging.relay import EventReader, Relay
+from shared.postgres.migrations import upgrade
 from tests.support.wait import wait_until
 
 
@@ -114,3 +123,34 @@ async def test_polls_are_rare_while_nothing_is_in_work_and_nothing_becomes_due_s
         assert await poll() is None
         assert await poll() == Quiet(QUIET_S)
     assert SOON_S > QUIET_S, "each poll sees what becomes due before the next"
+
+
+ENDPOINT = """
+    INSERT INTO orders.webhook_endpoint (endpoint_id, url, secret, kinds)
+    VALUES ('ep', 'https://x', 'whsec_', '{order.created}')"""
+EVENT = """
+    INSERT INTO orders.outbox_batch (events) VALUES (jsonb_build_array(jsonb_build_object(
+        'id', $1::text, 'type', 'order.created', 'event_id', 'arena', 'occurred_at_ms', 1, 'version', 1,
+        'after', '{"reference": "R1"}'::jsonb)))"""
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_events_before_and_after_the_migration_are_queued_once(postgres: AsyncEngine, postgres_url: str) -> None:
+    connection: Any = await asyncpg.connect(with_driver(postgres_url))
+    try:
+        await connection.execute("DROP SCHEMA orders CASCADE")
+        await upgrade(postgres_url, "orders", "0010")
+        await connection.execute(EVENT, "none")  # no endpoint yet
+        await connection.execute(ENDPOINT)
+        await connection.execute(EVENT, "before")
+        await upgrade(postgres_url, "orders", "0011")
+        await connection.execute(EVENT, "after")
+        reader = EventReader(postgres, "orders", "webhooks", queue_deliveries)
+        await reader.begin()
+        for _ in range(2):
+            await Relay(reader).run()
+            await reader.work()
+        messages = await connection.fetch("SELECT message_id, attempts FROM orders.webhook_delivery ORDER BY id")
+        assert [tuple(row) for row in messages] == [("msg_before", 0), ("msg_after", 0)]
+    finally:
+        await connection.close()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.browser.buying.test_javascript_client import shops_page
+from tests.browser.buying.test_ways import shops_page
 from tests.browser.steps import UPDATES, WaitingEvent
 
 JOIN_AND_WAIT = """async (event) => {

@@ -1,5 +1,5 @@
-"""What axe cannot check of WCAG 2.2, in every state of the pages: focus is not hidden, targets are large enough, texts
-may be spaced out, the system's colours and its wish for less motion are respected.
+"""Every state of the pages is readable, and does what axe cannot check of WCAG 2.2: contrast in light and dark, no text
+cut, focus in sight, targets large enough.
 """
 
 from typing import Any
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright import async_api
 
-from tests.browser.readability import layout_problems
+from tests.browser.readability import axe_problems, contrast_problems, layout_problems
 from tests.browser.recorded.site import RecordedSite
 from tests.browser.states import STATES, MockedPage
 from tests.support.browser import NewPage
@@ -116,3 +116,41 @@ async def test_the_checks_find_what_they_are_for(mocked: MockedPage) -> None:
     await page.evaluate(ADOPT, BAD_STYLES["no edge"])
     assert await page.evaluate(INVISIBLE_CONTROLS)
     await page.evaluate("() => { document.adoptedStyleSheets = [] }")
+
+
+DEFAULT_FONT_PX = 16
+LAYOUTS = {
+    "desktop, fonts twice as large": (1280, 2 * DEFAULT_FONT_PX),
+    "phone, fonts twice as large": (375, 2 * DEFAULT_FONT_PX),
+    "narrowest screen": (320, DEFAULT_FONT_PX),
+    "desktop": (1440, DEFAULT_FONT_PX),
+}
+SMALL_PHONE: async_api.ViewportSize = {"width": 375, "height": 812}
+
+
+@pytest.fixture
+async def on_a_phone(site: RecordedSite, new_page: NewPage) -> MockedPage:
+    page = await new_page(viewport=SMALL_PHONE, timezone_id="America/Bogota", reduced_motion="reduce")
+    return MockedPage(page, site)
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_a_page_state_has_enough_contrast_and_fits_every_layout(on_a_phone: MockedPage, state: str) -> None:
+    page, problems = on_a_phone.page, []
+    await page.set_viewport_size(SMALL_PHONE)
+    await STATES[state](on_a_phone)
+    devtools = await page.context.new_cdp_session(page)
+    for name, (width, size_px) in LAYOUTS.items():
+        await page.set_viewport_size({"width": width, "height": SMALL_PHONE["height"]})
+        await devtools.send("Page.setFontSizes", {"fontSizes": {"standard": size_px}})
+        problems += [f"{name}: {problem}" for problem in await layout_problems(page)]
+    await devtools.send("Page.setFontSizes", {"fontSizes": {"standard": DEFAULT_FONT_PX}})
+    await page.set_viewport_size(SMALL_PHONE)
+    page_height_px = await page.evaluate("document.documentElement.scrollHeight")
+    await page.set_viewport_size({"width": SMALL_PHONE["width"], "height": page_height_px})
+    for scheme in ("light", "dark"):
+        await page.emulate_media(color_scheme=scheme)
+        problems += [f"{scheme}: {problem}" for problem in [*await contrast_problems(page), *await axe_problems(page)]]
+    await page.emulate_media(color_scheme="light")
+    await devtools.detach()
+    assert problems == [], "\n".join(problems)

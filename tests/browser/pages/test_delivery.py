@@ -1,6 +1,5 @@
-"""What the event's page costs a phone: four requests for the first view, one for the second; 28 KB at most in English.
-
-Other languages say the same in more letters, and Arabic letters take two bytes.
+"""What the event's page costs a phone: four requests for the first view, one for the second; 28 KB of scripts. The
+recorded answers are still what the API's documents say.
 """
 
 import re
@@ -10,7 +9,8 @@ import pytest
 from playwright.async_api import expect
 
 from shared.words.words import LANGUAGES, words
-from tests.browser.recorded.site import RecordedSite
+from tests.browser.recorded import api_documents
+from tests.browser.recorded.site import BYTES, RecordedSite, recorded
 from tests.browser.traffic import Traffic
 
 REQUESTS_MAX, BYTES_MAX, TRANSLATED_BYTES_MAX = 4, 28_000, 29_500
@@ -70,3 +70,24 @@ async def test_the_document_tells_the_truth_before_any_script_runs(plain: Any, p
     await expect(plain.locator("#event-venue")).to_have_text("Polar Arena")
     assert await plain.title() == "</script><b>Bold · Onsale"
     assert await plain.locator("meta[property='og:title']").get_attribute("content") == "</script><b>Bold"
+
+
+STATUSES = ("waiting", "ready", "admitted")  # of a place, recorded by these names
+
+
+def test_every_recorded_answer_fits_the_documents() -> None:
+    answers = recorded()
+    for status in STATUSES:
+        api_documents.check("GET", "/events/hall/queue/status", answers.pop(status))
+    told = {request: body for request, body in answers.items() if isinstance(body, dict) and BYTES not in body}
+    assert len(told) > 30
+    for request, body in told.items():
+        method, path = request.split(" ")
+        api_documents.check(method, path, body)
+
+
+@pytest.mark.parametrize("change", [{"tickets": None}, {"made_up": 1}])
+def test_an_answer_that_does_not_fit_is_found(change: dict[str, object]) -> None:
+    path = "/orders/ABCDEFGH2345/tickets"
+    with pytest.raises(AssertionError, match=next(iter(change))):
+        api_documents.check("GET", path, recorded()[f"GET {path}"] | change)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from features.doctor.process_checks import check_process
+from features.doctor.process import check_process
 from services.orders.app import create_app
 from services.orders.settings import Settings
 from shared.features import package_of

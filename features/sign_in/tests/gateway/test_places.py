@@ -8,8 +8,8 @@ from cachetools import TTLCache
 from fastapi import FastAPI
 from pydantic import SecretStr
 
-from features.sign_in import places, provider_keys
-from features.sign_in.users import UserJwtReader, holder_of
+from features.sign_in import provider_keys
+from features.sign_in.users import CACHE_TTL_S, UserJwtReader, UserPlaces, holder_of
 from services.gateway.settings import Settings
 from shared.contracts.queue import HoldersQuestion, JoinBatch, JoinRequest
 from shared.errors.problems import NotInQueue
@@ -104,14 +104,14 @@ async def test_a_user_who_never_joined_has_no_place(queue, fan) -> None:
 
 
 @pytest.fixture
-def user_places(app: FastAPI) -> places.UserPlaces:
-    found: places.UserPlaces = app.state.parts[UserJwtReader]._places
+def user_places(app: FastAPI) -> UserPlaces:
+    found: UserPlaces = app.state.parts[UserJwtReader]._places
     return found
 
 
 async def test_a_user_who_joins_at_one_process_has_a_place_at_another_at_once(queue, state, fan) -> None:
     await queue.open()
-    other = places.UserPlaces(state.queue, "other", cache_entries_max=10)
+    other = UserPlaces(state.queue, "other", cache_entries_max=10)
     ada = holder_of(state.settings.holder_keys, "ada")
     with pytest.raises(NotInQueue):
         await other.place("show", ada)
@@ -130,7 +130,7 @@ async def test_after_a_reset_a_users_old_place_is_forgotten(queue, fan, publish_
 
 async def test_the_cache_of_user_places_expires_and_is_bounded(queue, state, user_places) -> None:
     await queue.open()
-    user_places._cache = TTLCache(3, places.CACHE_TTL_S)
+    user_places._cache = TTLCache(3, CACHE_TTL_S)
     holders = [holder_of(state.settings.holder_keys, f"user-{n}") for n in range(8)]
     await queue.join(*holders)
     for holder in holders:
@@ -140,7 +140,7 @@ async def test_the_cache_of_user_places_expires_and_is_bounded(queue, state, use
     await user_places.place("show", holders[-1])
     assert len(queue.received("/places", HoldersQuestion)) == calls_before
     cached = user_places._cache
-    cached.expire(cached.timer() + places.CACHE_TTL_S)
+    cached.expire(cached.timer() + CACHE_TTL_S)
     await user_places.place("show", holders[-1])
     assert len(queue.received("/places", HoldersQuestion)) == calls_before + 1
 

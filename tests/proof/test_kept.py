@@ -1,4 +1,4 @@
-"""Data of the released version is opened by today's code; a lost value is reported; without history nothing counts."""
+"""What is kept: data of the released version is opened by today's code; the record of what was tried adds up."""
 
 import itertools
 from collections.abc import AsyncIterator
@@ -8,7 +8,10 @@ import asyncpg
 import pytest
 
 from onsale.local.engines import Engines, with_driver
-from proof.part import Budget
+from proof import record
+from proof.drills import recoveries
+from proof.part import Budget, Result, Trial
+from proof.record import Record, Tally
 from proof.upgrades import run as proof
 from proof.upgrades.history import NO_HISTORY, commit_before, has_history, releases
 from proof.upgrades.rows import fill, lost, open_schema, values_of
@@ -69,3 +72,41 @@ def test_a_checkout_without_history_counts_nothing_and_says_so(
     result = proof.run(Budget(20, 1))
     assert set(result.counts.values()) == {0}
     assert NO_HISTORY in capsys.readouterr().out
+
+
+KILLED, FLUSHED = "queue killed", "Valkey flushed"
+FIRST = Record.of(
+    Result({"trials": 2}, [Trial(KILLED, True, 3.5, 0), Trial(KILLED, False, 1.0, 2), Trial(FLUSHED, True, 0.2, 0)]),
+    1800, date="2026-11-20",
+)  # fmt: skip
+SECOND = Record.of(Result({"trials": 1}, [Trial(KILLED, True, 9.0, 0)]), 3600, date="2026-11-25")
+
+
+def test_two_runs_add_up_in_any_order() -> None:
+    both = FIRST + SECOND
+    assert both == SECOND + FIRST
+    assert (both.hours, both.counts, both.since, both.until) == (1.5, {"trials": 3}, "2026-11-20", "2026-11-25")
+    assert both.faults[KILLED] == Tally(KILLED, 3, 2, 9.0, 2, "2026-11-20")
+    assert Record() + FIRST == FIRST + Record() == FIRST
+
+
+def test_a_saved_record_is_read_as_it_was(tmp_path: Path) -> None:
+    (FIRST + SECOND).write(tmp_path / "record.json")
+    assert Record.read(tmp_path / "record.json") == FIRST + SECOND
+    assert Record.read(tmp_path / "none.json") == Record()
+
+
+def test_saving_adds_to_the_record_or_starts_over_and_writes_both_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved, page = tmp_path / "record.json", tmp_path / "recovery.md"
+    monkeypatch.setattr(recoveries, "PAGE", page)
+    monkeypatch.setattr(record, "SAVED", saved)
+    result = Result({"trials": 1}, [Trial(KILLED, True, 2.0, 0)])
+    recoveries.keep_tried(result, 3600)
+    recoveries.keep_tried(result, 3600)
+    assert f"| {KILLED} | 2 | 2 | 2 s | 0 |" in page.read_text()
+    assert "2.0 hours: 2 trials." in page.read_text()
+    assert recoveries.table(recoveries.kept()) in page.read_text()
+    recoveries.keep_tried(result, 3600, start_over=True)
+    assert f"| {KILLED} | 1 | 1 | 2 s | 0 |" in page.read_text()
