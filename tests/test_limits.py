@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
 
+from features.codes.gateway import WRONG_CODES_PER_S
 from features.mail.orders.dispatcher import MAILS_PER_ADDRESS
 from features.papers.orders import api as papers
 from features.webhooks.orders.dispatcher import TIMEOUT_S as WEBHOOK_TIMEOUT_S
@@ -23,7 +24,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "limits.md"
 EVERYWHERE = {
     "body_max_bytes": BODY_MAX_BYTES, "internal_body_max_bytes": INTERNAL_BODY_MAX_BYTES,
     "wrong_codes_address_at_once": ADDRESS_AT_ONCE, "wrong_codes_address_per_minute": ADDRESS_PER_MINUTE,
-    "webhook_timeout_s": WEBHOOK_TIMEOUT_S, "pdf_workers": papers.PDF_WORKERS,
+    "wrong_codes_per_s": WRONG_CODES_PER_S, "webhook_timeout_s": WEBHOOK_TIMEOUT_S, "pdf_workers": papers.PDF_WORKERS,
     "prints_waiting_max": papers.PRINTS_WAITING_MAX, "prints_per_minute": papers.PRINTS_PER_MINUTE,
     "prints_burst": papers.PRINTS_BURST, "mails_per_address": MAILS_PER_ADDRESS, **asdict(WAITS),
 }  # fmt: skip

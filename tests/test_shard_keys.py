@@ -37,7 +37,7 @@ ACROSS_SHARDS = {
     # gauges, reports and checks of all events
     "orders sql/settlement", "orders sql/compare_charges", "orders sql/parts_have_an_order",
     "inventory sql/count_live_holds",
-    "inventory oversell.COUNT_WAITING", "queue line.invariants.LOWEST_ROLLOUT",
+    "inventory oversell.COUNT_WAITING", "queue bypass.LOWEST_ROLLOUT",
     # of a table that every shard has
     "queue line.invariants.AUDIT_LOG", "queue autotune.ADJUSTED_RECENTLY",
 }  # fmt: skip

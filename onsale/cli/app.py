@@ -36,8 +36,6 @@ OWN = tuple(CliCommand(*row) for row in (
      "Plan the capacity for a sale: rate, processes, memory, writes, streams, bandwidth, and what breaks first."),
     ("events", "onsale.cli.events:app", OPERATE, "Apply event files to a running suite, and read them back."),
     ("room", "onsale.cli.room:app", OPERATE, "Show and control the waiting room of an event."),
-    ("codes", "onsale.cli.access_codes:app", OPERATE,
-     "Create, list and revoke the access codes of a lane: for a presale, for guests."),
     ("reconcile", "onsale.cli.reconcile:app", OPERATE,
      "Compare the stock in Redis with PostgreSQL, list differences and oversold tickets."),
     ("order", "onsale.cli.orders:app", OPERATE, "Find orders, refund them, resolve what waits for a decision."),

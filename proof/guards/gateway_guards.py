@@ -100,7 +100,7 @@ GUARDS = (
         "test_few_fans_of_an_address_wait_at_a_time",
     ),
     Guard(
-        "A feature that looks at a join holds its fan up for a second at most",
+        "A feature that looks at a join holds its fan up for five seconds at most",
         "shared/web/before_join.py", "asyncio.timeout(BEFORE_JOIN_S)", "asyncio.timeout(None)",
         "test_a_feature_that_takes_too_long_refuses_the_join",
     ),
@@ -251,7 +251,7 @@ GUARDS = (
     ),
     Guard(
         "Wrong codes of an address are limited",
-        f"{LINE}/join_batcher.py", "self._guesses_of_addresses.guess(event_id, address) as guess", "self._guesses_of_addresses.guess(event_id, None) as guess",
+        "features/codes/gateway.py", "self._guesses_of_addresses.guess(event_id, address) as guess", "self._guesses_of_addresses.guess(event_id, None) as guess",
         "test_wrong_access_codes_are_limited_for_each_address",
     ),
     Guard(

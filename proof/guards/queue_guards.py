@@ -6,6 +6,7 @@ QUEUE = "services/queue"
 LUA = f"{QUEUE}/line/lua"
 SQL = f"{QUEUE}/line/sql"
 TICK = f"{QUEUE}/admission/lua/tick.lua"
+CODES = "features/codes/queue"
 NUMBERS = (
     Guard(
         "A batch that is sent again has the same numbers",
@@ -224,12 +225,12 @@ CALLS = (
     ),
     Guard(
         "Fans outside the rollout keep to the number who may shop",
-        f"{QUEUE}/access/lua/admit_bypass.lua", "if free > 0 and joined and", "if joined and",
+        "features/rollout/queue/lua/admit_bypass.lua", "if free > 0 and joined and", "if joined and",
         "test_fans_who_bypass_the_line_keep_to_max_active",
     ),
     Guard(
         "A paused room calls nobody outside the rollout",
-        f"{QUEUE}/access/lua/admit_bypass.lua", "if room.shown ~= 'open' or size", "if size",
+        "features/rollout/queue/lua/admit_bypass.lua", "if room.shown ~= 'open' or size", "if size",
         "test_a_paused_room_calls_no_fan_outside_the_rollout",
     ),
     Guard(
@@ -475,32 +476,32 @@ CLAIMS = (
 ACCESS = (
     Guard(
         "A code opens its lane to its limit",
-        f"{QUEUE}/access/access_codes.py", "elif is_new_use and taken[name] >= code.uses_left:", "elif False:",
+        f"{CODES}/access_codes.py", "elif is_new_use and taken[name] >= code.uses_left:", "elif False:",
         "test_a_code_of_five_uses_opens_its_lane_five_times",
     ),
     Guard(
         "A revoked code opens nothing",
-        f"{QUEUE}/access/sql/access_codes.sql", "WHERE revoked_at IS NULL\n", "WHERE true\n",
+        f"{CODES}/sql/access_codes.sql", "WHERE revoked_at IS NULL\n", "WHERE true\n",
         "test_a_revoked_code_opens_no_lane_and_ends_no_place",
     ),
     Guard(
         "Codes are used one after the other",
-        f"{QUEUE}/access/access_codes.py", '(FOR_UPDATE if lock else "")', '""',
+        f"{CODES}/access_codes.py", '(FOR_UPDATE if lock else "")', '""',
         "test_twenty_concurrent_joins_with_one_single_use_code_make_one_place",
     ),
     Guard(
         "A fan who bought needs another code",
-        f"{QUEUE}/access/sql/access_code_uses.sql", "WHERE p.end_reason IS DISTINCT FROM 'completed'", "WHERE true",
+        f"{CODES}/sql/access_code_uses.sql", "WHERE p.end_reason IS DISTINCT FROM 'completed'", "WHERE true",
         "test_the_same_holder_may_use_a_code_again_until_they_have_bought",
     ),
     Guard(
         "Only the hash of a code is stored",
-        f"{QUEUE}/access/access_code_store.py", '"code_hash": code_hash(room.event_id, text), "lane"', '"code_hash": text.encode(), "lane"',
+        f"{CODES}/access_codes.py", '"code_hash": code_hash(event_id, text), "lane"', '"code_hash": text.encode(), "lane"',
         "test_codes_are_stored_as_hashes_and_their_creation_is_in_the_audit_log",
     ),
     Guard(
         "A room has so many codes at most",
-        f"{QUEUE}/access/access_code_store.py", "+ count > CODES_MAX:", "+ count < 0:",
+        f"{CODES}/access_codes.py", "+ request.count > CODES_MAX:", "+ request.count < 0:",
         "test_a_room_has_so_many_codes_at_most_also_if_they_are_made_at_once",
     ),
     Guard(

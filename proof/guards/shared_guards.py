@@ -147,7 +147,7 @@ OPERATOR_GUARDS = (
     ),
     Guard(
         "Wrong codes are counted over all processes",
-        "services/gateway/app.py", "JoinBatcher(queue, line_cache, tuning, processes=settings.processes)", "JoinBatcher(queue, line_cache, tuning)",
+        "features/codes/gateway.py", "WRONG_CODES_BURST_S, shared_by=processes)", "WRONG_CODES_BURST_S)",
         "test_every_limit_of_a_service_is_made_for_all_its_processes",
     ),
     Guard(

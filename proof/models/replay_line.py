@@ -154,7 +154,7 @@ class RealLine:
 
     def _batch(self, fan: str) -> LaneJoinBatch:
         self.batches += 1
-        return LaneJoinBatch(self.room, 0, f"batch-{self.batches}", {fan: JoinRequest(holder=fan)}, {})
+        return LaneJoinBatch(self.room, 0, f"batch-{self.batches}", {fan: JoinRequest(holder=fan)})
 
     async def _join(self, actor: SteppedProcess, p: int, fan: str) -> None:
         """As `Joins` does for a batch of one, which tries once to get a number from Redis."""

@@ -73,7 +73,7 @@ CASES = {
     "sql/lane_totals": Case(2),
     "sql/user_places": Case(BATCH, holders=["user." + fan(i) for i in range(1, 10 * BATCH, 10)]),
     "sql/calls_beyond_head": Case(every),
-    "line.invariants.LOWEST_ROLLOUT": Case(every),
+    "bypass.LOWEST_ROLLOUT": Case(every),
     "sql/live_slots": Case(every),
     "line.invariants.TAILS": Case(every),
     "autotune.ADJUSTED_RECENTLY": Case(every),

@@ -76,7 +76,7 @@ def build_state(settings: Settings, tuning: Tuning, redis: Redis, connections: H
         line_cache=line_cache,
         connections=connections,
         token_reader=TokenReader(settings, users),
-        join_batcher=JoinBatcher(queue, line_cache, tuning, processes=settings.processes),
+        join_batcher=JoinBatcher(queue, line_cache, tuning),
         place_client=place_client,
         users=users,
         heartbeats=HeartbeatReporter(

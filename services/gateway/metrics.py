@@ -4,13 +4,12 @@ from typing import get_args
 
 from prometheus_client import Counter, Histogram
 
-from shared.contracts.queue import JoinWord, PlaceState
+from shared.contracts.queue import REFUSED, PlaceState
 from shared.runtime.metrics import with_series
 
 ESTIMATES = ("kept", "changed")
-LIMITS = ("fan", "address")
 JOINS = with_series(
-    Counter("gateway_joins_total", "Joins, by the queue's outcome.", ["outcome"]), outcome=get_args(JoinWord)
+    Counter("gateway_joins_total", "Joins, by the queue's outcome.", ["outcome"]), outcome=("joined", "known", *REFUSED)
 )
 POLLS = with_series(
     Counter(
@@ -32,7 +31,7 @@ HEARTBEATS_DROPPED = Counter(
 )
 RATE_LIMITED = with_series(
     Counter("gateway_refused_by_limit_total", "Requests over a rate limit of this process.", ["limit"]),
-    limit=LIMITS,
+    limit=("fan", "address"),
 )
 ESTIMATE_ERROR = with_series(
     Histogram(

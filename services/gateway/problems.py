@@ -11,14 +11,6 @@ class SignInNeeded(Problem, status=401):
     """Only signed-in fans may join this line. Sign in and send your token."""
 
 
-class CodeUnknown(Problem, status=403):
-    """This code opens no lane of this line. Correct it, or join the general lane without a code."""
-
-
-class CodeUsedUp(Problem, status=409):
-    """This code was used as often as it may be. Join the general lane without a code."""
-
-
 class UnknownLane(Problem, status=422):
     """This line has no such lane. Join one of the lanes that the public line lists."""
 

@@ -1,5 +1,6 @@
 """The container of the gateway: one object per process, opened by the app, handed to every handler."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from starlette.types import Scope
@@ -11,6 +12,7 @@ from services.gateway.waiting_line.cache import LineCache
 from services.gateway.waiting_line.join_batcher import JoinBatcher
 from services.gateway.waiting_line.place_client import PlaceClient
 from shared.clients.heartbeats import HeartbeatReporter
+from shared.contracts.frames import LineFrame
 from shared.contracts.queue import QueueClient
 from shared.redis.client import Redis
 from shared.rpc import HttpPoster
@@ -34,6 +36,7 @@ class State:
     heartbeats: HeartbeatReporter
     rate_limits: RateLimits
     before_join: list[BeforeJoin] = field(default_factory=list)  # what features do about each join
+    passes_by: list[Callable[[LineFrame, str], bool]] = field(default_factory=list)  # whether a holder need not wait
 
     async def require_place(self, scope: Scope, event_id: str) -> QueueToken:
         """The place of this request: of its queue token, or of its signed-in user. Raises `NoCredential`,

@@ -10,7 +10,6 @@ class Tuning:
     events_max: int = 10_000  # events whose line and page one process caches
     poll_min_ms: int = 2_000  # shortest time between a fan's polls
     poll_max_ms: int = 10_000  # longest time between a fan's polls
-    wrong_codes_per_s: float = 20.0  # wrong access codes of one event that are accepted for checking
     queue_cookie_s: int = 7 * 86_400  # how long the cookie of a queue token lasts
     joins_waiting_max: int = 16_384  # joins of one event that may wait for their batch
     pending_requests_max: int = 8_192  # places of one event that may wait for the queue, per kind of request

@@ -1,1 +1,1 @@
-"""The queue service: joins, places, the admission loop, claims, lotteries and access codes."""
+"""The queue service: joins, places, the admission loop, claims and lotteries."""

@@ -7,8 +7,7 @@ from functools import partial
 from fastapi import FastAPI
 
 from services.queue import internal
-from services.queue.access.access_code_store import AccessCodeStore
-from services.queue.admin import access_codes, room_actions
+from services.queue.admin import room_actions
 from services.queue.admin import rooms as admin_rooms
 from services.queue.admission.ceiling import Ceilings, ControlLoop, LoadCache
 from services.queue.admission.gatekeeper import Gatekeeper
@@ -16,6 +15,7 @@ from services.queue.admission.publisher import GAUGES_S, FramePublisher, refresh
 from services.queue.admission.stock import StockCache
 from services.queue.line.rebuild import Recovery
 from services.queue.line.redis_line import RedisLine
+from services.queue.line.rules import LineRules
 from services.queue.operations import RoomOperations
 from services.queue.places.claims import Claims
 from services.queue.places.heartbeats import Heartbeats
@@ -55,7 +55,7 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
         settings,
         title="queue",
         lifespan=_lifespan,
-        routers=[room_actions.router, admin_rooms.router, access_codes.router],
+        routers=[room_actions.router, admin_rooms.router],
         internal_api=internal.API,
         checks=lambda app: app.state.preconditions.checks(),
         body_max_bytes=EVENT_FILE_MAX_BYTES,
@@ -98,7 +98,7 @@ def build(
     tuning: Tuning = DEFAULTS,
 ) -> State:
     """Builds every object from the open connections; starts nothing."""
-    rooms = Rooms(db, settings.features_off)
+    rooms, rules = Rooms(db, settings.features_off), LineRules()
     line = RedisLine(client, rooms.ranking)
     frames, heartbeats = FramePublisher(SnapshotPublisher(client)), Heartbeats(client, line, rooms)
     sessions = SessionEnder(db, line, inventory)
@@ -112,19 +112,19 @@ def build(
     frames.throttles = ceilings.enforced
     control_loop = ControlLoop(rooms, gatekeeper, ceilings, invalidation)
     return State(
-        line=line, rooms=rooms, heartbeats=heartbeats, recovery=recovery, sessions=sessions, gatekeeper=gatekeeper,
-        pass_invalidation=invalidation, control_loop=control_loop, access_codes=AccessCodeStore(db),
+        line=line, rules=rules, rooms=rooms, heartbeats=heartbeats, recovery=recovery, sessions=sessions,
+        gatekeeper=gatekeeper, pass_invalidation=invalidation, control_loop=control_loop,
         slot_reconciler=SlotReconciler(db, line, rooms, sessions, recovery),
         joins=Joins(
-            db=db, line=line, rooms=rooms, tick=gatekeeper.tick, frame=gatekeeper.frame,
+            db=db, line=line, rules=rules, rooms=rooms, tick=gatekeeper.tick, frame=gatekeeper.frame,
             pending_commits=PendingCommits(line, rooms), in_flight_max=tuning.join_batches_in_flight_max,
         ),
         claims=Claims(
-            db=db, line=line, rooms=rooms, sessions=sessions, pass_keys=settings.pass_keys,
+            db=db, line=line, rules=rules, rooms=rooms, sessions=sessions, pass_keys=settings.pass_keys,
             checkout_keys=settings.checkout_keys, seal_keys=settings.service_keys, pass_invalidation=invalidation,
         ),
         operations=RoomOperations(
-            rooms=rooms, line=line, gatekeeper=gatekeeper, recovery=recovery, control_loop=control_loop
+            rooms=rooms, line=line, rules=rules, gatekeeper=gatekeeper, recovery=recovery, control_loop=control_loop
         ),
     )  # fmt: skip
 

@@ -2,16 +2,14 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from shared.contracts.queue import REFUSED
 from shared.runtime.metrics import with_series
 
 JOINED = with_series(
     Counter("queue_joined_total", "Places committed, by where their number came from.", ["numbered_by"]),
     numbered_by=("redis", "database"),
 )
-JOIN_REFUSED = with_series(
-    Counter("queue_join_refused_total", "Joins refused, by reason.", ["reason"]),
-    reason=("line-full", "closed", "sold-out", "unknown-lane", "sign-in-needed", "code-unknown", "code-used-up"),
-)
+JOIN_REFUSED = with_series(Counter("queue_join_refused_total", "Joins refused, by reason.", ["reason"]), reason=REFUSED)
 CALLED = Counter("queue_called_total", "Calls saved in the database by this process.", ["event_id"])
 LANE_CALLED = with_series(
     Counter("queue_lane_called_total", "Calls saved in the database by this process, by lane.", ["lane"]),
@@ -25,9 +23,6 @@ LANE_FAIR_SHARE = Gauge(
 )
 CLAIMED = Counter("queue_claimed_total", "Calls turned into sessions.")
 MISSED = Counter("queue_missed_total", "Calls that were not claimed in time.")
-BYPASS_ADMISSIONS = Counter(
-    "queue_bypass_admissions_total", "Calls of fans outside the rolled-out share, who bypass the queue."
-)
 VOIDED = Counter("queue_voided_total", "Calls undone because their number has no live place.")
 ENDED = with_series(
     Counter("queue_ended_total", "Places ended, by reason.", ["reason"]),

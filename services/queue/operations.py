@@ -4,7 +4,7 @@ Every change is written to the audit log and takes effect with the next tick, wh
 unavailable a change is only stored; the gatekeeper applies it later.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from services.queue.line.invariants import check_invariants
 from services.queue.line.rebuild import Recovery
 from services.queue.line.redis_line import RedisLine
 from services.queue.line.repository import LaneTotals, LineRepository
+from services.queue.line.rules import LineRules
 from services.queue.problems import RoomStateConflict
 from services.queue.rooms.model import RequestedBy, WaitingRoom
 from services.queue.rooms.store import Action, AdmitKeys, Rooms
@@ -31,6 +32,7 @@ from shared.contracts.admin.queue import (
 )
 from shared.contracts.event_file import EventFile
 from shared.contracts.frames import LaneHead, LineFrame
+from shared.contracts.room_options import Lane
 from shared.errors.problems import InvalidRequest
 from shared.postgres.pages import PageRequest
 
@@ -46,6 +48,7 @@ class RoomOperations:
 
     rooms: Rooms
     line: RedisLine
+    rules: LineRules
     gatekeeper: Gatekeeper
     recovery: Recovery
     control_loop: ControlLoop
@@ -59,6 +62,7 @@ class RoomOperations:
         self, file: EventFile, by: RequestedBy, *, dry_run: bool
     ) -> tuple[RoomView | RoomDryRun, bool]:
         """Creates the room as a draft or updates its configuration; whether it was created."""
+        self._require_codes(file.room.lanes)
         applied = await self.rooms.apply(file, by, dry_run=dry_run)
         if dry_run:
             return RoomDryRun(event_id=file.event_id, changed=applied.changed), False
@@ -72,6 +76,7 @@ class RoomOperations:
                 raise InvalidRequest(f"{name}: null is not acceptable. Leave the field out to keep its value.")
         if not wanted:
             raise InvalidRequest("The body changes nothing. Send at least one field besides reason.")
+        self._require_codes(patch.lanes or ())
         _check_order_of_times(await self.rooms.read(event_id), wanted)
         return await self._enforce(await self.rooms.change(event_id, wanted, by))
 
@@ -125,9 +130,14 @@ class RoomOperations:
     async def invariants(self, event_id: str) -> QueueInvariantReport:
         room = await self.rooms.read(event_id)
         results = await check_invariants(
-            self.rooms.db, self.line.redis, room, clock_offset_ms=self.line.clock_offset_ms
+            self.rooms.db, self.line.redis, room, self.rules.bypass, clock_offset_ms=self.line.clock_offset_ms
         )
         return QueueInvariantReport(invariants=results)
+
+    def _require_codes(self, lanes: Iterable[Lane]) -> None:
+        """Raises `InvalidRequest` if a lane needs a code that nobody here reads."""
+        if self.rules.codes is None and any(lane.code_required for lane in lanes):
+            raise InvalidRequest("lanes: code_required belongs to a feature that is not installed or switched off.")
 
     async def _enforce(self, room: WaitingRoom) -> RoomView:
         """Writes the new configuration to Redis and runs one tick; without Redis the gatekeeper does it later."""

@@ -5,11 +5,11 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from services.queue.access.access_code_store import AccessCodeStore
 from services.queue.admission.ceiling import ControlLoop
 from services.queue.admission.gatekeeper import Gatekeeper
 from services.queue.line.rebuild import Recovery
 from services.queue.line.redis_line import RedisLine
+from services.queue.line.rules import LineRules
 from services.queue.operations import RoomOperations
 from services.queue.places.claims import Claims
 from services.queue.places.heartbeats import Heartbeats
@@ -24,6 +24,7 @@ class State:
     """Stands at `app.state.deps`."""
 
     line: RedisLine
+    rules: LineRules
     rooms: Rooms
     joins: Joins
     claims: Claims
@@ -32,7 +33,6 @@ class State:
     slot_reconciler: SlotReconciler
     sessions: SessionEnder
     gatekeeper: Gatekeeper
-    access_codes: AccessCodeStore
     pass_invalidation: PassInvalidation
     control_loop: ControlLoop
     operations: RoomOperations

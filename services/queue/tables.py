@@ -1,4 +1,4 @@
-"""The queue's tables: rooms, lanes, places, calls, access codes and the audit log.
+"""The queue's tables: rooms, lanes, places, calls and the audit log.
 
 Redis can be rebuilt from them alone.
 """
@@ -113,33 +113,6 @@ admission = Table(
     Index("ix_admission_called", "event_id", "epoch", "called_at", postgresql_where=text("call > 0")),
     CheckConstraint("state IN ('called', 'claimed', 'missed', 'ended')", name="state"),
     CheckConstraint("state <> 'claimed' OR (jti IS NOT NULL AND expires_at_ms IS NOT NULL)", name="claimed_pass"),
-)
-
-access_code = Table(
-    "access_code",
-    metadata,
-    Column("event_id", Text, primary_key=True),
-    Column("code_hash", LargeBinary, primary_key=True),
-    Column("lane", SmallInteger, nullable=False),
-    Column("uses_max", Integer, nullable=False),
-    Column("epoch", Integer, nullable=False),
-    Column("uses", Integer, nullable=False),
-    Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
-    Column("revoked_at", DateTime(timezone=True)),
-    CheckConstraint("uses BETWEEN 0 AND uses_max", name="uses"),
-    Index("ix_access_code_created_at", "event_id", "created_at", "code_hash"),
-    Index("ix_access_code_lane", "event_id", "lane", "created_at", "code_hash"),
-)
-
-access_code_use = Table(
-    "access_code_use",
-    metadata,
-    Column("event_id", Text, primary_key=True),
-    Column("epoch", Integer, primary_key=True),
-    Column("code_hash", LargeBinary, primary_key=True),
-    Column("holder", Text, primary_key=True),
-    Column("lane", SmallInteger, nullable=False),
-    Column("join_seq", BigInteger, nullable=False),
 )
 
 audit_log = AuditLog(metadata)

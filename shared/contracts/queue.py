@@ -14,15 +14,14 @@ BATCH_MAX = 1024
 
 ExpiredWhy = Literal["unclaimed", "session"]  # called and nobody came, or the time to choose ran out
 PlaceState = Literal["prequeue", "waiting", "ready", "admitted", "completed", "expired", "left"]
-JoinWord = Literal["joined", "known", "line-full", "closed", "sold-out", "unknown-lane", "sign-in-needed",
-                      "code-unknown", "code-used-up"]  # fmt: skip
+REFUSED = ("line-full", "closed", "sold-out", "unknown-lane", "sign-in-needed")  # by the line itself
 
 
 class JoinRequest(ServiceMessage):
     """One fan at the door. The gateway minted `holder` before asking, so a retried batch finds its own places.
 
     `may_be_known`: signed in, or came with a key or token of old; looked up in the ledger before taking a number.
-    `code`: opens a lane, which then counts instead of `lane`.
+    `code`: opens a lane, which then counts instead of `lane`, by a rule of a feature.
     """
 
     holder: str = Field(min_length=1, max_length=64)
@@ -41,9 +40,11 @@ class JoinBatch(ServiceMessage):
 
 
 class Joined(ServiceMessage):
-    """`joined` (a new place), `known` (the place this holder already has), or why not."""
+    """`joined` (a new place), `known` (the place this holder already has), or why not: one of `REFUSED`, or the slug of
+    a problem of a feature.
+    """
 
-    word: JoinWord
+    word: str
     lane: int = 0
     join_seq: int = 0
     status: PlaceState = "waiting"

@@ -105,7 +105,6 @@ class Updates(Body):
 class RoomOptions(RoomRules):
     """Every part is optional; the defaults change nothing."""
 
-    rollout_percent: float = Field(100, ge=0, le=100, description="Share of fans who go through the waiting room.")
     entry: EntryRules = EntryRules()
     lanes: Lanes = (GENERAL,)
     pace: PaceRules = PaceRules()

@@ -78,6 +78,11 @@ def from_document(status: int, body: bytes) -> Problem:
     return known(document.get("detail"), status=document.get("status"), **members)
 
 
+def named(slug: str) -> Problem:
+    """The problem with this slug, which another service found; `UpstreamFailed` if it is not one of ours."""
+    return _by_slug.get(slug, UpstreamFailed)()
+
+
 class InternalError(Problem):
     """Something went wrong on our side."""
 

@@ -19,11 +19,12 @@ def with_series(metric: Metric, **values: Iterable[str]) -> Metric:
     """`metric` with a series for each combination of its label values, in the order of its labels.
 
     Each then stands at 0 from the start: an increase is only seen between two samples, so an alert on a series that
-    appears with its first event stays silent for that event.
+    appears with its first event stays silent for that event. A feature adds its own values to those of a service.
     """
-    closed = {label: tuple(values_of) for label, values_of in values.items()}
-    LABEL_VALUES[next(iter(metric.describe())).name] = closed
-    for combination in product(*closed.values()):
+    known = LABEL_VALUES.setdefault(next(iter(metric.describe())).name, {})
+    for label, added in values.items():
+        known[label] = known.get(label, ()) + tuple(added)
+    for combination in product(*known.values()):
         metric.labels(*combination)
     return metric
 

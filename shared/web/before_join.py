@@ -11,18 +11,19 @@ from shared.contracts.queue import JoinRequest
 from shared.errors.problems import Unavailable
 from shared.web.request import Request
 
-BEFORE_JOIN_S = 1.0
+BEFORE_JOIN_S = 5.0  # as long as the queue may take
 
 
 @dataclass(slots=True)
 class JoinAttempt:
     """A fan who wants to join a line. `frame` has the room's rules; `fan` is who joins, which a hook may change;
-    `is_new` is set once the fan got a place and had none before.
+    `from_gate`: a protected site sent them. `is_new` is set once the fan got a place and had none before.
     """
 
     request: Request
     frame: LineFrame
     fan: JoinRequest
+    from_gate: bool = False
     is_new: bool = False
 
 
@@ -33,8 +34,8 @@ class BeforeJoin(Protocol):
         """Whether it has anything to do with this join. Called for each; without I/O."""
 
     def joining(self, attempt: JoinAttempt) -> AbstractAsyncContextManager[None]:
-        """Entered before the queue is asked, left when the fan has a place or was refused. It enters within a second,
-        else the fan gets `Unavailable`; a problem that it raises is the fan's answer.
+        """Entered before the queue is asked, left when the fan has a place or was refused. It enters within
+        `BEFORE_JOIN_S`, else the fan gets `Unavailable`; a problem that it raises is the fan's answer.
         """
 
 

@@ -100,15 +100,24 @@ def with_parts(lifespan: Lifespan, service: Service, parts: Sequence[Part]) -> L
 
     @asynccontextmanager
     async def opening(app: FastAPI) -> AsyncIterator[None]:
-        async with lifespan(app), AsyncExitStack() as stack, Loops(service, held=True) as loops:
-            for open_part in [part.open for part in parts if part.open is not None]:
-                part = await stack.enter_async_context(open_part(app.state.deps, loops))
-                app.state.parts[type(part)] = part
+        async with (
+            lifespan(app),
+            Loops(service, held=True) as loops,
+            open_parts(app.state.deps, parts, loops) as app.state.parts,
+        ):
             loops.start()
             async with app.state.running():
                 yield
 
     return opening
+
+
+@asynccontextmanager
+async def open_parts(state: object, parts: Sequence[Part], loops: Loops) -> AsyncIterator[dict[type, object]]:
+    """What the parts open over this state of a service, by class."""
+    async with AsyncExitStack() as stack:
+        found = [await stack.enter_async_context(part.open(state, loops)) for part in parts if part.open is not None]
+        yield {type(each): each for each in found}
 
 
 def opened(kind: type[Opened]) -> Callable[[Request], Opened]:

@@ -50,7 +50,7 @@ def addresses(processes: int) -> Callable[[], object]:
 
 
 def return_links(processes: int) -> Callable[[], object]:
-    others = dict.fromkeys(("redis", "queue", "line_cache", "token_reader", "place_client"))
+    others = dict.fromkeys(("redis", "queue", "line_cache", "token_reader", "place_client", "passes_by"))
     state: Any = SimpleNamespace(settings=gateway(processes), **others)
     links = ForwardAuth(state)._links
     return lambda: require_token(links.take(("show", "fan"), now_s=monotonic()), RETURN_LINK)
@@ -156,7 +156,7 @@ def test_arrivals_count_as_many_times_as_there_are_processes() -> None:
 
 MADE = {
     "Buckets", "FanLimit", "GuessLimiter", "AddressGuessLimiter", "WrongKeys", "PlainPageLimit", "AddressHolds",
-    "EntryDelays", "ArrivalRate", "JoinBatcher",
+    "EntryDelays", "ArrivalRate",
 }  # fmt: skip
 
 

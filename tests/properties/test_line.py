@@ -211,7 +211,7 @@ class LineMachine(RuleBasedStateMachine):
         self.tick(then_s)
         if committed:
             joins = [JoinRequest(holder=f"late-{n}-{at_ms}") for n in range(numbers.granted)]
-            batch = LaneJoinBatch(room, 0, f"late-{at_ms}", {join.holder: join for join in joins}, {})
+            batch = LaneJoinBatch(room, 0, f"late-{at_ms}", {join.holder: join for join in joins})
             placed = self.run(insert_places(self.db, batch, numbers))
             self.run(self.queue.state.line.commit_join(room, 0, numbers.member, join_seqs(placed)))
             self.run(self.read_database())
@@ -276,7 +276,7 @@ class LineMachine(RuleBasedStateMachine):
         """The invariants hold at any time, also right after a loss."""
         room = self.run(self.queue.state.rooms.get(EVENT))
         offset_ms = self.queue.state.line.clock_offset_ms
-        lines = self.run(check_invariants(self.db, self.redis, room, clock_offset_ms=offset_ms))
+        lines = self.run(check_invariants(self.db, self.redis, room, None, clock_offset_ms=offset_ms))
         assert [line for line in lines if not line.holds] == []
 
     def teardown(self) -> None:

@@ -24,6 +24,7 @@ from services.queue.rooms.store import Action
 from services.queue.settings import Settings
 from services.queue.state import State
 from services.queue.tuning import Tuning
+from shared.concurrency.background import Loops
 from shared.contracts.admin.queue import QueueInvariant
 from shared.contracts.event_file import EventFile
 from shared.contracts.frames import Event, LaneHead, LineFrame, LoadFrame, StockFrame
@@ -45,6 +46,7 @@ from shared.runtime.clock import now_ms
 from shared.security.auth import AdminKeys
 from shared.security.tokens import development_keys
 from shared.web.app import internal, public
+from shared.web.parts import open_parts, parts_of
 from tests.support.wait import wait_until
 
 EVENT = "show"
@@ -274,7 +276,9 @@ class Queue:
     async def violations(self) -> list[QueueInvariant]:
         """The invariants that do not hold."""
         room = await self.state.rooms.read(EVENT)
-        checked = await check_invariants(self.db, self.redis, room, clock_offset_ms=self.state.line.clock_offset_ms)
+        checked = await check_invariants(
+            self.db, self.redis, room, self.state.rules.bypass, clock_offset_ms=self.state.line.clock_offset_ms
+        )
         return [invariant for invariant in checked if not invariant.holds]
 
 
@@ -303,8 +307,11 @@ async def new_queue(
 
 
 @pytest.fixture
-def queue(new_queue: Callable[..., Queue]) -> Queue:
-    return new_queue()
+async def queue(new_queue: Callable[..., Queue]) -> AsyncIterator[Queue]:
+    """With the features' parts of a queue."""
+    queue = new_queue()
+    async with Loops("queue", held=True) as loops, open_parts(queue.state, parts_of("queue"), loops):
+        yield queue
 
 
 def credentials(role: str) -> dict[str, str]:

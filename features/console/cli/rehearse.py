@@ -52,12 +52,11 @@ def copy_of(event: EventFile, event_id: str) -> tuple[EventFile, list[str]]:
         "the lanes " + ", ".join(lane.name for lane in room.lanes if lane.lane)
         + ": simulated fans have no code and no claim": len(room.lanes) > 1,
         "sign-in: simulated fans have no account": room.entry.signed_in_only,
-        "the share of fans who pass the waiting room by: all go through it": room.rollout_percent < 100,
         "the limit over the tour": sales.tour is not None,
     }  # fmt: skip
     rehearsed = room.model_copy(update={
         "queue_opens_at": None, "sale_starts_at": None, "sale_ends_at": None, "ordering": JOINS,
-        "lanes": (Lane(**{**dict(general), "opens_at": None}),), "entry": EntryRules(), "rollout_percent": 100.0,
+        "lanes": (Lane(**{**dict(general), "opens_at": None}),), "entry": EntryRules(),
         **{each.field: each.value for each in left_out},
     })  # fmt: skip
     copied = event.model_copy(update={

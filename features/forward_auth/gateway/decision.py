@@ -33,13 +33,14 @@ from features.forward_auth.gateway.request import (
     with_code,
 )
 from features.forward_auth.rules import ForwardAuthRules, RoomGate
-from services.gateway.metrics import FRAMES, LIMITS, RATE_LIMITED
+from services.gateway.metrics import FRAMES, RATE_LIMITED
 from services.gateway.protection.rate_limits import require_token
 from services.gateway.state import State
 from services.gateway.tuning import DEFAULTS as TUNING
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.clients.revoked_passes import RevokedPasses
 from shared.contracts.file_parts import part_of
+from shared.contracts.frames import LineFrame
 from shared.contracts.queue import PlaceState
 from shared.contracts.room_options import RoomOptions
 from shared.errors.problems import (
@@ -54,7 +55,6 @@ from shared.errors.problems import (
     WrongEvent,
 )
 from shared.redis.client import REDIS_AWAY
-from shared.rules.rollout import outside
 from shared.runtime.metrics import with_series
 from shared.security.limits import Buckets, bare_address
 from shared.security.tokens import Pass, PassReader, b64, pass_cookie, set_cookie
@@ -89,7 +89,7 @@ RELEASES = with_series(
     Counter("gateway_forward_auth_releases_total", "Slots released by sites, by the place's new state.", ["state"]),
     state=get_args(PlaceState),
 )
-with_series(RATE_LIMITED, limit=(*LIMITS, RETURN_LINK))
+with_series(RATE_LIMITED, limit=[RETURN_LINK])
 
 
 class ReturnUrlNotAllowed(Problem, status=422):
@@ -131,6 +131,7 @@ class ForwardAuth:
         self._line_cache, self._token_reader, self._places = state.line_cache, state.token_reader, state.place_client
         self.passes, self._redis = PassReader.of(state.settings), state.redis
         self.revoked_passes = RevokedPasses(state.redis, state.queue, invalid=FRAMES.labels("invalid").inc)
+        self._passes_by = state.passes_by
         self._outages: FIFOCache[str, _Outage] = FIFOCache(OUTAGES_MAX)
         self._links = Buckets(
             per_s=LINKS_PER_MINUTE / 60, burst=LINKS_PER_MINUTE, keys_max=TUNING.rate_limit_keys_max,
@@ -200,7 +201,7 @@ class ForwardAuth:
         if self._fail_open(request.event_id, _gate(options), line):
             return Decision("engine-away")
         gate_id = request.gate_id or secrets.token_urlsafe(16)
-        if options.rollout_percent < 100 and (bypass := self._bypass(request, options, gate_id)):
+        if line is not None and (bypass := self._bypass(request, line.frame, gate_id)):
             return bypass
         if not request.is_page:
             problem.members["waiting_room"] = _waiting_room_url(request, _gate(options))
@@ -239,21 +240,21 @@ class ForwardAuth:
                 del self._outages[event_id]
         return None
 
-    def _bypass(self, request: OriginalRequest, options: RoomOptions, gate_id: str) -> Decision | None:
-        """Lets fans outside the rolled-out share pass. A browser first gets a cookie that identifies it; a call without
-        the cookie is drawn by its address.
+    def _bypass(self, request: OriginalRequest, frame: LineFrame, gate_id: str) -> Decision | None:
+        """Lets fans pass who need not wait in the line either. A browser first gets a cookie that identifies it; a call
+        without the cookie is drawn by its address.
         """
         by_id = request.gate_id is not None or request.is_page
         named = request.headers.get("x-forwarded-for", "").rpartition(",")[2]
         # in the line this browser will be this holder: site and waiting room draw the same share
         holder = self._token_reader.holder_for_key(request.event_id, browser_binding(gate_id).encode())
         drawn = holder if by_id else bare_address(named)
-        if not drawn or not outside(request.event_id, drawn, options.rollout_percent):
+        if not drawn or not any(passes_by(frame, drawn) for passes_by in self._passes_by):
             return None
         if request.gate_id is None and request.is_page:
             return Decision(
                 "outside-share-marked",
-                location=_original_url(request, _gate(options), code=COOKIE_PROBE),
+                location=_original_url(request, _gate(frame.options), code=COOKIE_PROBE),
                 cookie=_set_gate_cookie(request, gate_id),
             )
         return Decision("outside-share")

@@ -117,7 +117,7 @@ async def waiting_page(pages: FanPages, event_id: str, request: Request) -> Answ
         return None
     line, token = found
     position = line.position(token.lane, token.join_seq)
-    if position <= 0 or may_bypass(request.scope, line, token):
+    if position <= 0 or may_bypass(request, line, token):
         return None
     state.rate_limits.check_fan(event_id, token.holder)
     text = words(language_of(request.scope))
@@ -166,7 +166,7 @@ async def _own_step(
     state.rate_limits.check_fan(token.event_id, token.holder)
     state.heartbeats.record(token.event_id, token.epoch, token.lane, token.join_seq)
     position = line.position(token.lane, token.join_seq)
-    above = position > 0 and not may_bypass(request.scope, line, token)
+    above = position > 0 and not may_bypass(request, line, token)
     status = waiting_status(line, token, position) if above else await status_from_queue(state, line, token)
     address = state.rate_limits.address_of(request.scope)
     view = await pages.own.view(text, page.stock, token, status, query=query, address=address)

@@ -18,7 +18,6 @@ from services.gateway.waiting_line.place_client import ENDED_STATES
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import Claimed, JoinRequest, PlaceState
 from shared.errors.problems import AlreadyExtended, NotAdmitted, PlaceExpired, Problem, RoomClosed, SoldOut, StaleEpoch
-from shared.rules.rollout import outside
 from shared.runtime.clock import now_ms, rfc3339
 from shared.security.tokens import QueueToken, User, pass_cookie, queue_cookie, set_cookie
 from shared.web.answers import JSON, NO_STORE, Answer, Later, json_answer
@@ -59,13 +58,14 @@ def _queue_token_cookie(state: State, event_id: str, text: str) -> Field:
     return cookie_field(state, queue_cookie, event_id, text, max_age_s=DEFAULTS.queue_cookie_s)
 
 
-def may_bypass(scope: Scope, line: LineSnapshot, token: QueueToken) -> bool:
-    """Whether a place above the head may have been called nevertheless: it is outside the rollout, or was when it got
-    its pass.
+def may_bypass(request: Request, line: LineSnapshot, token: QueueToken) -> bool:
+    """Whether a place above the head may have been called nevertheless: a feature lets it pass the line by, or did when
+    it got its pass.
     """
-    if line.rollout_percent < 100 and outside(token.event_id, token.holder, line.rollout_percent):
-        return True
-    return any(name == b"cookie" and b"onsale_pass_" in value for name, value in scope["headers"])
+    for passes_by in request.state.passes_by:
+        if passes_by(line.frame, token.holder):
+            return True
+    return b"onsale_pass_" in request.fields.get(b"cookie", b"")
 
 
 # -- status ------------------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def status(request: Request) -> Answer | Awaitable[Answer]:
     if token is None or line is None or line.epoch != token.epoch or state.token_reader.needs_renewal(token):
         return _status(request, token)
     position = line.position(token.lane, token.join_seq)
-    if position <= 0 or may_bypass(request.scope, line, token):
+    if position <= 0 or may_bypass(request, line, token):
         return _status(request, token)
     state.rate_limits.check_fan(event_id, token.holder)
     request.facts = {"join_seq": token.join_seq, "lane": token.lane, "position": position}
@@ -95,7 +95,7 @@ async def _status(request: Request, token: QueueToken | None) -> Answer:
     line = await state.line_cache.line_in_epoch(event_id, token.epoch)
     position = line.position(token.lane, token.join_seq)
     request.facts = {"join_seq": token.join_seq, "lane": token.lane, "position": position}
-    if position > 0 and not may_bypass(request.scope, line, token):
+    if position > 0 and not may_bypass(request, line, token):
         body = computed_status(state, line, token, position)
     else:
         state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
@@ -170,8 +170,9 @@ def join(request: Request) -> Later | Awaitable[Answer]:
     line = state.line_cache.cached(event_id)
     if request.has_body or request.form is not None or line is None:
         return _join(request)
-    if state.before_join and any(hook.wants(request, line.frame) for hook in state.before_join):
-        return _join(request)
+    for hook in state.before_join:
+        if hook.wants(request, line.frame):
+            return _join(request)
     fan = state.token_reader.fan(request.scope, event_id)
     if fan is None:
         return _join(request)
@@ -182,7 +183,7 @@ def join(request: Request) -> Later | Awaitable[Answer]:
     def make(ended: "asyncio.Future[Place]") -> Answer:
         return _joined(request, state.line_cache.cached(event_id) or line, fan, ended.result())
 
-    return Later(state.join_batcher.enqueue(line, fan), make)
+    return Later(state.join_batcher.join(line, fan), make)
 
 
 async def _join(request: Request) -> Answer:
@@ -193,17 +194,14 @@ async def _join(request: Request) -> Answer:
     fan, user = await identify(state, scope, event_id)
     given = await request.json(JoinBody, empty=b"{}")
     line = await state.line_cache.line(event_id)
-    if given.from_gate and line.rollout_percent < 100:
-        fan = state.token_reader.within_rollout(scope, event_id, fan, line.rollout_percent)
-    attempt = JoinAttempt(request, line.frame, fan)
+    if given.code is not None:
+        fan = fan.model_copy(update={"code": given.code})
+    attempt = JoinAttempt(request, line.frame, fan, from_gate=given.from_gate)
     async with hooked(state.before_join, attempt):
-        fan = attempt.fan
-        if given.code is not None:
-            fan = fan.model_copy(update={"code": given.code})
         claims = None if user is None else user.claims
-        place = await state.join_batcher.join(event_id, fan, claims, address=state.rate_limits.address_of(scope))
+        place = await state.join_batcher.join(await state.line_cache.line(event_id), attempt.fan, claims)
         attempt.is_new = not place.known
-    return _joined(request, await state.line_cache.line(event_id), fan, place, user)
+    return _joined(request, await state.line_cache.line(event_id), attempt.fan, place, user)
 
 
 def _joined(request: Request, line: LineSnapshot, fan: JoinRequest, place: Place, user: User | None = None) -> Answer:
@@ -284,7 +282,7 @@ async def claim(request: Request) -> Answer:
     line = await state.line_cache.line_in_epoch(event_id, token.epoch)
     state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
     waits = not line.may_be_called(line.position(token.lane, token.join_seq))
-    if waits and state.line_cache.is_fresh(line) and not may_bypass(request.scope, line, token):
+    if waits and state.line_cache.is_fresh(line) and not may_bypass(request, line, token):
         CLAIMS.labels("not-admitted-by-frame").inc()
         raise _not_admitted(line)
     try:

@@ -20,7 +20,6 @@ from services.gateway.problems import CookiesNeeded
 from services.gateway.settings import Settings
 from shared.contracts.queue import JoinRequest
 from shared.errors.problems import BadCredential, IdempotencyKeyMalformed, NoCredential, WrongEvent
-from shared.rules.rollout import outside
 from shared.security.tokens import (
     SAFE_METHODS,
     HeaderFields,
@@ -42,7 +41,6 @@ from shared.security.tokens import (
 Claims = Mapping[str, Any]
 HOLDER_BYTES, HOLDERS_PER_READ = 18, 256
 BROWSER_COOKIE, BROWSER_COOKIE_S = "onsale_browser", 86_400
-DRAWS_MAX = 1_000
 _IDEMPOTENCY_KEY = re.compile(rb"[A-Za-z0-9._:-]{22,128}")
 _BROWSER_SECRET = re.compile(r"[A-Za-z0-9_-]{32}")
 
@@ -135,16 +133,6 @@ class TokenReader:
     def holder_for_key(self, event_id: str, key: bytes, *secret: str) -> str:
         """The holder of an Idempotency-Key, in the browser with this secret if it has one."""
         return b64(self._holder_keys.mac("holder", event_id, key, *secret))[:32]
-
-    def within_rollout(self, scope: Scope, event_id: str, fan: JoinRequest, percent: float) -> JoinRequest:
-        """The same new fan with a holder inside the rollout: the protected site that redirected them drew it already.
-        Fans with a place and signed-in fans keep their holder.
-        """
-        if percent <= 0 or fan.user_id is not None or self.place_token(scope, event_id) is not None:
-            return fan
-        names = (self.holder_for_key(event_id, fan.holder.encode(), f"lot {lot}") for lot in range(DRAWS_MAX))
-        holder = next((name for name in names if not outside(event_id, name, percent)), fan.holder)
-        return fan.model_copy(update={"holder": holder})
 
     def _browser_secret(self, fields: HeaderFields) -> tuple[str, ...]:
         text = cookie(fields, cookie_name(BROWSER_COOKIE, secure=self._secure)) or ""

@@ -11,25 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from services.gateway.metrics import JOINS
-from services.gateway.problems import CodeUnknown, CodeUsedUp, LineFull, SignInNeeded, UnknownLane
+from services.gateway.problems import SignInNeeded
 from services.gateway.tuning import Tuning
 from services.gateway.waiting_line.cache import LineCache
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.concurrency.coalescing import KeyedBatches
 from shared.contracts.queue import BATCH_MAX, JoinAnswer, JoinBatch, Joined, JoinRequest, PlaceState, QueueClient
 from shared.contracts.room_options import lane_of
-from shared.errors.problems import Problem, RoomClosed, SoldOut, Unavailable
-from shared.security.limits import AddressGuessLimiter, GuessLimiter
-
-WRONG_CODES_BURST_S = 5.0
-REFUSALS: Mapping[str, type[Problem]] = {
-    "line-full": LineFull,
-    "closed": RoomClosed,
-    "sign-in-needed": SignInNeeded,
-    "code-unknown": CodeUnknown,
-    "code-used-up": CodeUsedUp,
-    "unknown-lane": UnknownLane,
-}
+from shared.errors.problems import Problem, RoomClosed, SoldOut, Unavailable, named
 
 
 class Place(NamedTuple):
@@ -45,11 +34,8 @@ class Place(NamedTuple):
 class JoinBatcher:
     """Joins fans to lines, one batch per event at a time."""
 
-    def __init__(self, queue: QueueClient, line_cache: LineCache, tuning: Tuning, *, processes: int = 1) -> None:
+    def __init__(self, queue: QueueClient, line_cache: LineCache, tuning: Tuning) -> None:
         self._queue, self._line_cache = queue, line_cache
-        per_s = tuning.wrong_codes_per_s
-        self._guesses = GuessLimiter(per_s=per_s, at_once=per_s * WRONG_CODES_BURST_S, shared_by=processes)
-        self._guesses_of_addresses = AddressGuessLimiter(shared_by=processes)
         self._batches: KeyedBatches[str, JoinRequest, Place] = KeyedBatches(
             self._send,
             name="gateway.joins",
@@ -58,30 +44,13 @@ class JoinBatcher:
             in_flight_max=1,  # one large batch costs half of two small ones
         )
 
-    async def join(
-        self, event_id: str, fan: JoinRequest, claims: Mapping[str, Any] | None = None, *, address: str | None = None
-    ) -> Place:
-        """The fan's place, in the lane that their code or verified claims open. Raises `UnknownEvent`, `LineFull`,
-        `RoomClosed`, `SoldOut`, `SignInNeeded`, `CodeUnknown`, `CodeUsedUp`, `TooManyWrongCodes`, `Overloaded`,
-        `Unavailable`.
-        """
-        line = await self._line_cache.line(event_id)
-        if fan.code is None:
-            return await self.enqueue(line, fan, claims)
-        async with (
-            self._guesses_of_addresses.guess(event_id, address) as guess,
-            self._guesses.guess(event_id, guess),
-        ):
-            try:
-                return await self.enqueue(line, fan, claims)
-            except CodeUnknown:
-                guess.wrong = True
-                raise
-
-    def enqueue(
+    def join(
         self, line: LineSnapshot, fan: JoinRequest, claims: Mapping[str, Any] | None = None
     ) -> "asyncio.Future[Place]":
-        """As `join`, for a fan without a code; the line is that of the event."""
+        """The fan's place in this line, in the lane that their code or verified claims open. Raises `UnknownEvent`,
+        `SignInNeeded`, `LineFull`, `RoomClosed`, `SoldOut`, `UnknownLane`, `Overloaded`, `Unavailable`, or the problem
+        of a feature.
+        """
         if line.frame.options.entry.signed_in_only and fan.user_id is None and not fan.may_be_known:
             raise SignInNeeded  # the queue refuses them too; whether a known fan has a place only the queue knows
         lane = lane_of(claims, line.frame.options.lanes)
@@ -114,8 +83,8 @@ class JoinBatcher:
 
 
 def _place_or_problem(epoch: int, joined: Joined, *, known: bool) -> Place | Problem:
+    if joined.word in ("joined", "known"):
+        return Place(epoch=epoch, lane=joined.lane, join_seq=joined.join_seq, status=joined.status, known=known)
     if joined.word == "sold-out":
         return SoldOut("All tickets are sold.", status=410)
-    if joined.word in REFUSALS:
-        return REFUSALS[joined.word]()
-    return Place(epoch=epoch, lane=joined.lane, join_seq=joined.join_seq, status=joined.status, known=known)
+    return RoomClosed() if joined.word == "closed" else named(joined.word)

@@ -105,7 +105,6 @@ class LineSnapshot:
         self.before_sale = frame.state in BEFORE_SALE
         self.message = frame.message
         self.ranking = ranking_of(frame)
-        self.rollout_percent = frame.options.rollout_percent
         self.received_s = received_s
         self.etag = f'W/"{frame.epoch}.{frame.version}"'.encode()
         self.estimate = estimate

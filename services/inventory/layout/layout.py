@@ -20,7 +20,7 @@ from services.inventory import tables
 from services.inventory.problems import UnknownSeat, UnknownSection
 from shared.contracts.event_parts.seat_labels import SeatLabels, stored_labels
 from shared.errors.problems import Unavailable, UnknownEvent
-from shared.rules.rollout import within
+from shared.rules.shares import within
 
 ROW_END = "|"
 TYPE_NAMES = {"seated": "Reserved seating", "ga": "General Admission"}

@@ -36,7 +36,7 @@ from shared.payment_provider import ChargeLimits, Provider
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 from shared.rules.currencies import split, step_of
 from shared.rules.money import format_money
-from shared.rules.rollout import within
+from shared.rules.shares import within
 
 _EVENT_RULES = statement(__package__, "event_rules")
 HUNDRED_PERCENT = 100_000  # thousandths of a percent

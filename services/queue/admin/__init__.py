@@ -1,1 +1,1 @@
-"""The operators' API of waiting rooms and access codes."""
+"""The operators' API of waiting rooms."""

@@ -13,7 +13,7 @@ from services.queue.state import StateDep
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.queue import QueueInvariantReport, RoomDryRun, RoomPatch, RoomView
 from shared.contracts.event_file import EventFile, RoomPart
-from shared.contracts.file_parts import GuardedChange
+from shared.contracts.file_parts import GuardedChange, require_on
 from shared.errors.problems import InvalidRequest, NotAllowed, Problem, SecondPersonNeeded, VersionMismatch
 from shared.postgres.pages import BeforeId
 from shared.security.auth import AnAdmin, AnOperator, Operator, Viewer
@@ -53,6 +53,7 @@ async def apply(
     """
     if file.event_id != event_id:
         raise InvalidRequest("event_id: the file is about another event than the address.")
+    require_on(file.room, "room", request.app.state.settings.features_off)
     by = RequestedBy(operator.name, reason, refuses=refusals(request, operator))
     answer, created = await state.operations.apply_event_file(file, by, dry_run=dry_run)
     response.status_code = 201 if created else 200
@@ -79,6 +80,7 @@ async def change(
     `gate.waiting_room` or `gate.return_to` must be an admin; where that needs a second person, `POST …/room/gate` does
     it.
     """
+    require_on(patch, "room_patch", request.app.state.settings.features_off)
     by = RequestedBy(operator.name, patch.reason, version, refusals(request, operator))
     return with_etag(await state.operations.change(event_id, patch, by), response)
 

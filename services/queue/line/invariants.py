@@ -9,7 +9,7 @@ followed. A lower rate cuts saved tokens in proportion; after a rate of 0 none a
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -18,18 +18,19 @@ from sqlalchemy import text
 
 from services.queue import redis_keys
 from services.queue.line.repository import LaneTotals, LineRepository
+from services.queue.line.rules import Bypass
 from services.queue.rooms.model import WaitingRoom
 from shared.audit_log import of_event
 from shared.contracts.admin.queue import QueueInvariant
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 from shared.redis.client import Redis
-from shared.rules.rollout import outside
 from shared.runtime.clock import from_datetime
 
 SLACK_S = 1.0
 LATE_TICK_S = 0.4  # the bucket may hold the tokens of a late tick beyond the burst
 CALLING = frozenset({"open", "draining"})
 AuditLog = Sequence[tuple[datetime, str, dict[str, Any]]]
+PassesBy = Callable[[str], bool] | None  # of a holder
 CALLS = text("""
     SELECT width_bucket(coalesce(deadline_ms, 0), CAST(:bounds AS bigint[])) AS bucket, count(*) AS calls
     FROM queue.admission WHERE event_id = :event_id AND epoch = :epoch GROUP BY 1""")
@@ -46,10 +47,10 @@ CALLS_BEYOND_HEAD, LIVE_SLOTS = (statement(__package__, name) for name in ("call
 
 
 async def rate_invariant(
-    connection: AsyncConnection, room: WaitingRoom, *, lowest_rollout: float, clock_offset_ms: int
+    connection: AsyncConnection, room: WaitingRoom, *, passes_by: PassesBy, clock_offset_ms: int
 ) -> list[str]:
-    """Violations of the allowed number of calls, in all and since each change. Calls of fans who were outside the
-    rolled-out share at some time are not counted.
+    """Violations of the allowed number of calls, in all and since each change. Calls of fans who might pass the line by
+    at some time are not counted.
     """
     which = {"event_id": room.event_id, "epoch": room.epoch}
     subject_and_epoch = {"subject": of_event(room.event_id), "epoch": room.epoch}
@@ -57,9 +58,9 @@ async def rate_invariant(
     now = (await connection.execute(NOW)).scalar_one() + timedelta(milliseconds=clock_offset_ms)
     bounds = _deadlines_after(entries, clock_offset_ms)
     counts = [0] * (len(bounds) + 1)  # calls between one bound and the next
-    if lowest_rollout < 100:
+    if passes_by is not None:
         for call in await connection.execute(CALLS_WITH_HOLDERS, which):
-            if not outside(room.event_id, call.holder or "", lowest_rollout):
+            if not passes_by(call.holder or ""):
                 counts[bisect_right(bounds, call.deadline_ms)] += 1
     else:
         for row in await connection.execute(CALLS, {**which, "bounds": bounds}):
@@ -125,15 +126,12 @@ DB_CHECKS = {
         FROM (SELECT * FROM queue.admission WHERE event_id = :event_id AND epoch = :epoch OFFSET 0) AS a
         LEFT JOIN queue.place p USING (event_id, epoch, lane, join_seq) WHERE p.holder IS NULL""",
 }
-LOWEST_ROLLOUT = text("""
-    SELECT coalesce(min((after->>'rollout_percent')::float), 100)
-    FROM queue.audit_log WHERE subject = :subject""")
 TAILS = text("""
     SELECT lane, max(join_seq) AS tail FROM queue.place WHERE event_id = :event_id AND epoch = :epoch GROUP BY lane""")
 
 
 async def check_invariants(
-    db: AsyncEngine, redis: Redis, room: WaitingRoom, *, clock_offset_ms: int = 0
+    db: AsyncEngine, redis: Redis, room: WaitingRoom, bypass: Bypass | None, *, clock_offset_ms: int = 0
 ) -> list[QueueInvariant]:
     """All invariants; `detail` names the first few violations."""
     which = {"event_id": room.event_id, "epoch": room.epoch}
@@ -141,8 +139,8 @@ async def check_invariants(
         violations = {
             name: list((await connection.execute(text(sql), which)).scalars()) for name, sql in DB_CHECKS.items()
         }
-        lowest = float((await connection.execute(LOWEST_ROLLOUT, {"subject": of_event(room.event_id)})).scalar_one())
-        violations["5 nobody is called beyond the head"] = await _called_beyond_head(connection, room, lowest)
+        passes_by = await bypass.ever_among(connection, room) if bypass is not None else None
+        violations["5 nobody is called beyond the head"] = await _called_beyond_head(connection, room, passes_by)
         copies = await _read_copies(connection, redis, room)
         if different := copies.different_slots():  # a place is ended in the database and then in Redis
             await asyncio.sleep(SETTLED_AFTER_S)
@@ -150,7 +148,7 @@ async def check_invariants(
             different &= copies.different_slots()
         lane_totals = await LineRepository(connection, room.event_id, room.epoch).lane_totals()
         violations["4 no more calls than bursts, rate and admits allow"] = await rate_invariant(
-            connection, room, lowest_rollout=lowest, clock_offset_ms=clock_offset_ms
+            connection, room, passes_by=passes_by, clock_offset_ms=clock_offset_ms
         )
     violations["4 lanes share contended calls by weight"] = unfair_lanes(lane_totals)
     if copies.after is None:
@@ -164,12 +162,12 @@ async def check_invariants(
     return [_result(name, broken) for name, broken in violations.items()]
 
 
-async def _called_beyond_head(connection: AsyncConnection, room: WaitingRoom, lowest_rollout: float) -> list[str]:
-    """Calls above the head, except those of fans who were outside the rolled-out share at some time."""
+async def _called_beyond_head(connection: AsyncConnection, room: WaitingRoom, passes_by: PassesBy) -> list[str]:
+    """Calls above the head, except those of fans who might pass the line by at some time."""
     which = {"event_id": room.event_id, "epoch": room.epoch}
     calls = await connection.execute(CALLS_BEYOND_HEAD, {**which, "all_calls": room.ranking.ranked})
     beyond = [call for call in calls if room.ranking.rank(call.lane, call.join_seq) > call.head_seq]
-    return [str(call.join_seq) for call in beyond if not outside(room.event_id, call.holder or "", lowest_rollout)]
+    return [str(call.join_seq) for call in beyond if passes_by is None or not passes_by(call.holder or "")]
 
 
 def unfair_lanes(lane_totals: Mapping[int, LaneTotals]) -> list[str]:

@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from services.queue.access.rollout import admit_bypass, bypass_candidates
 from services.queue.line.redis_line import ClaimReply, LineNotReady, RedisLine, StatusReply
 from services.queue.line.repository import EndReason, LineRepository, PlaceId, PlaceRow, by_lane
+from services.queue.line.rules import Bypass, LineRules
 from services.queue.metrics import CLAIMED
 from services.queue.places.sessions import PassInvalidation, SessionEnder, jti
 from services.queue.rooms.model import WaitingRoom
@@ -44,6 +44,7 @@ class Claims:
 
     db: AsyncEngine
     line: RedisLine
+    rules: LineRules
     rooms: Rooms
     sessions: SessionEnder
     pass_keys: Keyring
@@ -84,7 +85,8 @@ class Claims:
         except (LineNotReady, *REDIS_AWAY):
             rows = await self._rows(room, question.places)
             return [_from_db(rows.get(_place_id(p))) for p in question.places]
-        await self._admit_bypass(room, question.places, statuses)
+        if self.rules.bypass is not None:
+            await self._call_bypass(self.rules.bypass, room, question.places, statuses)
         ended = [p for p in question.places if statuses[_place_id(p)][1].status == "ended"]
         rows = await self._rows(room, ended) if ended else {}
         for place_id in await self._commit_again(room, _held(rows, ended)):
@@ -102,13 +104,14 @@ class Claims:
             result.update({(lane, seq): (shown, one) for seq, one in zip(seqs, statuses, strict=True)})
         return result
 
-    async def _admit_bypass(
-        self, room: WaitingRoom, places: list[PlaceRef], statuses: dict[PlaceId, tuple[str, StatusReply]]
+    @staticmethod
+    async def _call_bypass(
+        bypass: Bypass, room: WaitingRoom, places: list[PlaceRef], statuses: dict[PlaceId, tuple[str, StatusReply]]
     ) -> None:
-        """Calls waiting fans outside the rolled-out share as soon as a slot is free."""
-        candidates = bypass_candidates(room, ((_place_id(place), place.holder) for place in places))
-        waiting = {place_id for place_id in candidates if statuses[place_id][1].status == "waiting"}
-        for place_id in await admit_bypass(self.line, room, waiting) if waiting else ():
+        """Calls fans who need not wait as soon as a slot is free."""
+        among = bypass.among(room, ((_place_id(place), place.holder) for place in places))
+        waiting = {place_id for place_id in among if statuses[place_id][1].status == "waiting"}
+        for place_id in await bypass.call(room, waiting) if waiting else ():
             statuses[place_id] = (statuses[place_id][0], StatusReply("ready", now_ms() + room.claim_window_s * 1000))
 
     async def _commit_again(self, room: WaitingRoom, rows: list[PlaceRow]) -> list[PlaceId]:

@@ -13,18 +13,17 @@ trips, not its members.
 """
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from asyncpg import UniqueViolationError
 
-from services.queue.access.access_codes import CodeBatch, CodeRefused, ValidatedCodes, code_hash
-from services.queue.access.rollout import admit_bypass, bypass_candidates
 from services.queue.line.redis_line import Allocation, LineNotReady, RedisLine
 from services.queue.line.repository import LineRepository, PlaceId, by_lane, joined
+from services.queue.line.rules import JoinCodes, LineRules, OpenedLanes
 from services.queue.metrics import JOIN_REFUSED, JOINED
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
@@ -44,25 +43,24 @@ INSERT_PLACES = raw_statement(__package__, "insert_places")
 INSERT_NEW_PLACES = INSERT_PLACES.replace("    ON CONFLICT DO NOTHING\n", "")
 BEGIN_SHARED = "BEGIN; SELECT pg_advisory_xact_lock_shared({fence:d})"
 INSERT_EVENT = "INSERT INTO queue.outbox_batch (events) VALUES (jsonb_build_array($1::text::jsonb))"
-Refused = Literal["line-full", "closed", "sold-out", "unknown-lane", "sign-in-needed"] | CodeRefused
 
 
 class JoinOutcome(NamedTuple):
     """`joined` with a new place, `known` with the place the holder had, or the reason of a refusal."""
 
-    word: Literal["joined", "known"] | Refused
+    word: str
     place_id: PlaceId | None = None
 
 
 @dataclass
 class LaneJoinBatch:
-    """Joins to one lane, by holder, and their outcomes so far. `hashes`: of access codes, by holder."""
+    """Joins to one lane, by holder, and their outcomes so far."""
 
     room: WaitingRoom
     lane: int
     batch_id: str
     joins: dict[str, JoinRequest]
-    hashes: Mapping[str, bytes]
+    codes: JoinCodes | None = None
     outcomes: dict[str, JoinOutcome] = field(default_factory=dict)
     call_now: bool = False
 
@@ -71,7 +69,7 @@ class LaneJoinBatch:
         """The joins without an outcome."""
         return [join for holder, join in self.joins.items() if holder not in self.outcomes]
 
-    def reject(self, reason: Refused) -> None:
+    def reject(self, reason: str) -> None:
         self.outcomes |= {join.holder: JoinOutcome(reason) for join in self.pending}
 
 
@@ -129,6 +127,7 @@ class Joins:
 
     db: AsyncEngine
     line: RedisLine
+    rules: LineRules
     rooms: Rooms
     tick: Callable[[str], Awaitable[LineFrame]]
     frame: Callable[[str], Awaitable[LineFrame]]
@@ -152,14 +151,11 @@ class Joins:
     async def _join(self, room: WaitingRoom, batch: JoinBatch) -> JoinAnswer:
         known = await self._existing_places(room, [join.holder for join in batch.joins if join.may_be_known])
         await self._touch(room, known.values())
-        hashes = {
-            join.holder: code_hash(room.event_id, join.code)
-            for join in batch.joins
-            if join.code is not None and join.holder not in known
-        }
-        codes = await lanes_by_code(self.db, room, hashes)
-        lanes = {join.holder: codes.lanes.get(join.holder, join.lane) for join in batch.joins}
-        refusals = ((join.holder, _refusal_of_join(room, join, lanes[join.holder], codes)) for join in batch.joins)
+        brought = {join.holder: join.code for join in batch.joins if join.code is not None and join.holder not in known}
+        codes = self.rules.codes(room, brought) if brought and self.rules.codes is not None else None
+        opened = await _open_lanes(self.db, room, codes, brought)
+        lanes = {join.holder: opened.lanes.get(join.holder, join.lane) for join in batch.joins}
+        refusals = ((join.holder, _refusal_of_join(room, join, lanes[join.holder], opened)) for join in batch.joins)
         outcomes = {holder: JoinOutcome(reason) for holder, reason in refusals if reason} | known_places(known)
         call_now = False
         for lane in room.lanes:
@@ -167,15 +163,17 @@ class Joins:
                 join.holder: join for join in batch.joins if lanes[join.holder] == lane and join.holder not in outcomes
             }
             if joins:
-                lane_batch = LaneJoinBatch(room, lane, f"{batch.batch_id}/{lane}", joins, hashes)
+                lane_batch = LaneJoinBatch(room, lane, f"{batch.batch_id}/{lane}", joins, codes)
                 await self._allocate_and_insert(lane_batch)
                 outcomes |= lane_batch.outcomes
                 call_now = call_now or lane_batch.call_now
-        placed = ((outcome.place_id, holder) for holder, outcome in outcomes.items() if outcome.place_id)
-        outside = bypass_candidates(room, placed)
-        passed = await admit_bypass(self.line, room, outside) if outside else set()
-        frame = await (self.tick if call_now or passed else self.frame)(batch.event_id)
-        return await self._answer(room, batch, outcomes, frame=frame, outside=outside)
+        passing: set[PlaceId] = set()
+        if (bypass := self.rules.bypass) is not None:
+            placed = ((outcome.place_id, holder) for holder, outcome in outcomes.items() if outcome.place_id)
+            passing = bypass.among(room, placed)
+            call_now = bool(passing and await bypass.call(room, passing)) or call_now
+        frame = await (self.tick if call_now else self.frame)(batch.event_id)
+        return await self._answer(room, batch, outcomes, frame=frame, passing=passing)
 
     async def _existing_places(self, room: WaitingRoom, holders: list[str]) -> dict[str, PlaceId]:
         if not holders:
@@ -272,7 +270,7 @@ class Joins:
                 return
         raise Unavailable
 
-    async def _refusal_by_db(self, batch: LaneJoinBatch) -> Refused | None:
+    async def _refusal_by_db(self, batch: LaneJoinBatch) -> str | None:
         room = await self.rooms.read(batch.room.event_id)
         if room.epoch != batch.room.epoch:
             raise StaleEpoch
@@ -304,12 +302,12 @@ class Joins:
         outcomes: dict[str, JoinOutcome],
         *,
         frame: LineFrame,
-        outside: set[PlaceId],
+        passing: set[PlaceId],
     ) -> JoinAnswer:
         heads = {lane: at.head_seq for lane, at in frame.lanes.items()} if frame.ready else {}
         place_ids = [outcome.place_id for outcome in outcomes.values() if outcome.place_id]
         states = await self._called_or_admitted(
-            room, [s for s in place_ids if room.ranking.rank(*s) <= heads.get(s[0], 0) or s in outside]
+            room, [s for s in place_ids if room.ranking.rank(*s) <= heads.get(s[0], 0) or s in passing]
         )
         later = {lane.lane for lane in room.options.lanes if lane.opens_ms > frame.at_ms}
         joined = []
@@ -339,12 +337,13 @@ class Joins:
         return states
 
 
-def _refusal_of_join(room: WaitingRoom, join: JoinRequest, lane: int, codes: ValidatedCodes) -> Refused | None:
+def _refusal_of_join(room: WaitingRoom, join: JoinRequest, lane: int, opened: OpenedLanes) -> str | None:
     if room.options.entry.signed_in_only and join.user_id is None:
         return "sign-in-needed"
-    if join.holder in codes.refused:
-        return codes.refused[join.holder]
-    return None if lane in room.lanes else "unknown-lane"
+    if join.holder in opened.refused:
+        return opened.refused[join.holder]
+    opens_nothing = join.code is not None and join.holder not in opened.lanes  # nobody here reads codes
+    return "unknown-lane" if opens_nothing or lane not in room.lanes else None
 
 
 # -- inserting ---------------------------------------------------------------------------------------------------------
@@ -376,12 +375,14 @@ async def _insert_with_codes(
     joins: Sequence[JoinRequest],
     insert: Callable[[Sequence[JoinRequest]], Awaitable[dict[str, int]]],
 ) -> dict[str, JoinOutcome]:
-    """Inserts those whose code, if they have one, opens the lane; the codes stay locked until the transaction ends."""
-    codes = CodeBatch(driver, batch.room, batch.hashes)
-    refused = (await codes.validate([join.holder for join in joins], lock=True)).refused
-    admitted = [join for join in joins if join.holder not in refused]
-    join_seqs = await insert(admitted) if admitted else {}
-    await codes.redeem(batch.lane, join_seqs)
+    """Inserts those whose code, if they have one, opens the lane until the transaction ends."""
+    refused: dict[str, str] = {}
+    if batch.codes is not None:
+        refused = (await batch.codes.open(driver, [join.holder for join in joins], lock=True)).refused
+        joins = [join for join in joins if join.holder not in refused]
+    join_seqs = await insert(joins) if joins else {}
+    if batch.codes is not None:
+        await batch.codes.placed(driver, batch.lane, join_seqs)
     placed = {holder: JoinOutcome("joined", (batch.lane, join_seq)) for holder, join_seq in join_seqs.items()}
     return placed | {holder: JoinOutcome(reason) for holder, reason in refused.items()}
 
@@ -403,12 +404,14 @@ async def _insert(
     return {holder: join_seq for join_seq, holder in enumerate(holders, first) if join_seq in inserted}
 
 
-async def lanes_by_code(db: AsyncEngine, room: WaitingRoom, hashes: Mapping[str, bytes]) -> ValidatedCodes:
-    """The lane each holder's code opens at present, or why it does not. The inserting transaction decides finally."""
-    if not hashes:
-        return ValidatedCodes({}, {})
+async def _open_lanes(
+    db: AsyncEngine, room: WaitingRoom, codes: JoinCodes | None, holders: Collection[str]
+) -> OpenedLanes:
+    """The lanes that codes open at present. The inserting transaction decides finally."""
+    if codes is None:
+        return OpenedLanes({}, {})
     async with fenced(db, BEGIN_SHARED.format(fence=room.fence)) as driver:
-        return await CodeBatch(driver, room, hashes).validate(hashes, lock=False)
+        return await codes.open(driver, holders, lock=False)
 
 
 async def insert_places_in_db(db: AsyncEngine, batch: LaneJoinBatch) -> dict[str, JoinOutcome]:

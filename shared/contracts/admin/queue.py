@@ -1,10 +1,9 @@
-"""Requests and responses of the queue's admin API: the waiting room, its access codes, its audit log."""
+"""Requests and responses of the queue's admin API: the waiting room, its audit log."""
 
 from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
-from shared.contracts.admin.page import Page
 from shared.contracts.fields import RATE_MIN_PER_S, Body, RatePerS, ReasonText
 from shared.contracts.file_parts import with_file_parts
 from shared.contracts.frames import RoomState, Throttled
@@ -18,8 +17,6 @@ from shared.contracts.room_options import (
 
 ConfiguredState = Literal["draft", "open", "paused", "draining", "closed"]
 Message = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=500)]
-CodeId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
-CodeText = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", min_length=1, max_length=64)]
 NULLABLE = frozenset({"max_line", "queue_opens_at", "sale_starts_at", "sale_ends_at"})  # fields that a patch may clear
 
 
@@ -40,7 +37,6 @@ class RoomPatch(Body):
     queue_opens_at: AwareDatetime | None = None
     sale_starts_at: AwareDatetime | None = None
     sale_ends_at: AwareDatetime | None = None
-    rollout_percent: float | None = Field(None, ge=0, le=100)
     entry: EntryRules | None = None
     lanes: Lanes | None = None
     pace: PaceRules | None = None
@@ -173,52 +169,6 @@ class QueueInvariantReport(BaseModel):
     """All invariants of the queue."""
 
     invariants: list[QueueInvariant]
-
-
-class CreateAccessCodes(Body):
-    """How many access codes to create, for which lane, and how many places each is good for."""
-
-    lane: int = Field(ge=1, le=15)
-    count: int = Field(1, ge=1, le=10_000)
-    uses: int = Field(1, ge=1, le=1_000_000)
-    reason: ReasonText | None = None
-
-
-class CreatedAccessCodes(BaseModel):
-    """The new codes. They are shown only once, because only their hashes are stored."""
-
-    codes: list[str]
-
-
-class AccessCodeView(BaseModel):
-    """A stored code; `uses` counts since the last reset of the room."""
-
-    code_id: str
-    lane: int
-    uses_max: int
-    uses: int
-    created_at: AwareDatetime
-    revoked_at: AwareDatetime | None
-
-
-class AccessCodePage(Page):
-    """Access codes, newest first."""
-
-    codes: list[AccessCodeView]
-
-
-class RevokeAccessCodes(Body):
-    """Codes to revoke, by their text or by their ids."""
-
-    codes: list[CodeText] = Field([], max_length=1000)
-    code_ids: list[CodeId] = Field([], max_length=1000)
-    reason: ReasonText | None = None
-
-
-class RevokedAccessCodes(BaseModel):
-    """How many of the codes were valid until now."""
-
-    revoked: int
 
 
 class WaitTimes(BaseModel):

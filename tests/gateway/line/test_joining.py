@@ -1,20 +1,25 @@
-"""Joining the line: a fan who joins several times, over any number of connections, has one place."""
+"""Joining the line: a fan who joins several times, over any number of connections, has one place, in the lane that
+their claims choose; the public line lists the lanes.
+"""
 
 import asyncio
 import uuid
 from contextlib import asynccontextmanager
 
 import pytest
+from pydantic import ValidationError
 
+from services.gateway.state import State
 from services.gateway.tuning import Tuning
-from shared.contracts.frames import StockFrame
-from shared.contracts.queue import JoinBatch
+from shared.contracts.frames import LineFrame, StockFrame
+from shared.contracts.queue import JoinBatch, JoinRequest
+from shared.contracts.room_options import Lane, RoomOptions, lane_of
 from shared.errors.problems import RoomClosed
-from shared.rules.rollout import outside
 from shared.runtime.clock import now_ms
 from shared.security.tokens import QueueToken
 from shared.web import before_join
 from tests.gateway.conftest import gateway_client
+from tests.gateway.frames import lanes, line_frame, new_frame, snapshot
 from tests.support.wait import wait_until
 
 PATH = "/events/show/queue"
@@ -199,18 +204,6 @@ async def test_an_idempotency_key_gives_each_browser_a_place_of_its_own(browser,
     assert places == [1, 2, 3, 1, 2, 3]
 
 
-async def test_a_fan_redirected_by_forward_auth_is_among_those_who_must_wait(browser, queue):
-    await queue.open(rollout_percent=5)
-    for _ in range(30):
-        key = {"idempotency-key": str(uuid.uuid4())}
-        async with browser() as fan:
-            first = await fan.post(PATH, headers=key, json={"from_gate": True})
-            fan.cookies.clear()
-            again = await fan.post(PATH, headers=key, json={"from_gate": True})
-            assert (first.json()["join_seq"], again.status_code) == (again.json()["join_seq"], 200)
-    assert not any(outside("show", holder, 5) for holder in await queue.holders())
-
-
 async def test_joins_beyond_the_limit_of_waiting_ones_are_refused_at_once(queue, settings):
     await queue.open()
     async with gateway_client(settings, Tuning(joins_waiting_max=3)) as fan:
@@ -278,3 +271,84 @@ async def test_a_feature_that_takes_too_long_refuses_the_join(fan, queue, hook, 
     refused = await fan.post(PATH, headers={"x-hook": "wait"})
     assert (refused.status_code, refused.json()["type"]) == (503, "/problems/unavailable")
     assert not queue.calls["/joins"]
+
+
+GENERAL = {"lane": 0, "name": "General", "weight": 1}
+PRESALE = {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}
+GOLD = {"lane": 2, "name": "Gold", "weight": 6, "claim": {"name": "tier", "value": "gold"}}
+OPTIONS = RoomOptions.model_validate({"lanes": [GENERAL, PRESALE, GOLD]})
+LATER = "2030-01-01T00:00:00Z"
+
+
+def frame(options: RoomOptions = OPTIONS, version: int = 9, **heads: tuple[int, int]) -> LineFrame:
+    return line_frame(version=version, lanes=lanes(**heads), options=options.model_dump())
+
+
+async def test_verified_claims_choose_the_lane_and_the_lane_of_an_old_token_does_not(state: State, browser, queue):
+    await queue.open(lanes=[GENERAL, PRESALE, GOLD])
+    line = await state.line_cache.line("show")
+    await state.join_batcher.join(line, JoinRequest(holder="ann"), {"sub": "u-1", "tier": "gold"})
+    await state.join_batcher.join(line, JoinRequest(holder="ben"), {"sub": "u-2", "tier": "silver"})
+    assert [join.lane for batch in queue.received("/joins", JoinBatch) for join in batch.joins] == [2, 0]
+    token = state.token_reader.sign(
+        QueueToken(event_id="show", epoch=1, lane=1, join_seq=7, holder="cyd", issued_at_s=0)
+    )
+    await browser(authorization=f"Bearer {token}").post(PATH)
+    [known] = queue.received("/joins", JoinBatch)[-1].joins
+    assert (known.holder, known.lane, known.may_be_known) == ("cyd", 0, True)
+
+
+def test_claims_choose_the_lane_with_the_largest_weight_that_they_open():
+    rules = [
+        *OPTIONS.lanes,
+        Lane.model_validate({"lane": 3, "name": "Crew", "weight": 2, "claim": {"name": "roles", "value": "crew"}}),
+        Lane.model_validate({"lane": 4, "name": "Adult", "weight": 6, "claim": {"name": "adult", "value": True}}),
+    ]
+    for claims, lane in (
+        (None, 0), ({}, 0), ({"tier": "silver"}, 0), ({"tier": "gold"}, 2), ({"tier": ["silver", "gold"]}, 2),
+        ({"roles": ["crew"]}, 3), ({"roles": ["crew"], "tier": "gold"}, 2), ({"tier": {"gold": 1}}, 0),
+        ({"adult": True}, 4), ({"adult": 1}, 0), ({"adult": "True"}, 0), ({"adult": True, "tier": "gold"}, 2),
+        ({"tier": "goldfish"}, 0), ({"tier": None}, 0),
+    ):  # fmt: skip
+        assert lane_of(claims, rules) == lane, claims
+    assert lane_of({"tier": "gold"}, OPTIONS.lanes[:2]) == 0
+
+
+@pytest.mark.parametrize("wrong", [
+    [], [PRESALE], [{"lane": 0, "name": "A"}, {"lane": 0, "name": "B"}],
+    [{"lane": 0, "name": "A", "code_required": True}],
+    [{"lane": 0, "name": "A"}, {"lane": 1, "name": "B"}], [{"lane": 0, "name": "A"}, {**PRESALE, "lane": 16}],
+    [{"lane": 0, "name": "A"}, {**PRESALE, "weight": 0}], [{"lane": 0, "name": "A", "wait": 1}],
+])  # fmt: skip
+def test_invalid_lanes_are_refused(wrong):
+    with pytest.raises(ValidationError):
+        RoomOptions.model_validate({"lanes": wrong})
+
+
+def test_the_wait_estimate_uses_the_share_of_the_lane():
+    line = snapshot(frame(_0=(0, 50), _1=(0, 50), _2=(0, 0)))
+    assert line.estimated_wait_s(25, 0) == 10, "a quarter of ten a second"
+    assert line.estimated_wait_s(75, 1) == 10
+    assert line.estimated_wait_s(60, 2) == 10, "six of ten a second, once a fan is in the lane"
+    alone = snapshot(frame(_0=(0, 50), _1=(9, 9), _2=(0, 0)))
+    assert alone.estimated_wait_s(50) == 5
+
+
+async def test_a_lane_before_its_start_is_a_prequeue_with_its_opening_time(fan, queue, publish_frame):
+    early = RoomOptions.model_validate({"lanes": [{"lane": 0, "name": "General", "opens_at": LATER}, PRESALE]})
+    await queue.open()
+    await fan.post(PATH)
+    await publish_frame(new_frame(lanes=lanes(_0=(0, 5), _1=(2, 4)), options=early.model_dump()))
+    status = (await fan.get(f"{PATH}/status")).json()
+    assert (status["status"], status["estimated_wait_time"]) == ("prequeue", None)
+    body = (await fan.get(PATH)).json()
+    assert (body["tail_seq"], body["opens_at"]) == (5, "2030-01-01T00:00:00.000Z")
+    assert body["lanes"]["1"].pop("seconds_per_place") > 0
+    assert body["lanes"] == {"1": {"head_seq": 2, "tail_seq": 4, "name": "Presale", "code_required": True,
+                                   "estimate_changed": None}}  # fmt: skip
+
+
+def test_a_lane_missing_from_a_frame_keeps_its_head():
+    before = snapshot(frame(_0=(0, 5), _1=(3, 9)))
+    after = snapshot(frame(_0=(1, 5)), before)
+    assert after.position(1, 9) == 6, "a position never rises"

@@ -13,7 +13,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from sqlalchemy import text
 
 from shared.contracts.event_file import SalesPart
-from shared.rules.rollout import outside, within
+from shared.rules.shares import within
 from tests.inventory.actions import record, sql
 from tests.inventory.conftest import EVENT, Inventory, event_file
 from tests.support.row_versions import row_versions, written_since
@@ -332,7 +332,7 @@ def test_the_second_arm_needs_a_hold_time() -> None:
 def test_arms_are_independent_of_the_rollout_of_the_waiting_room() -> None:
     fans = [f"fan-{i}" for i in range(4000)]
     in_b = {fan for fan in fans if within("hold_ttl", "e", fan, 50)}
-    outside_rollout = {fan for fan in fans if outside("e", fan, 50)}
+    outside_rollout = {fan for fan in fans if not within("rollout", "e", fan, 50)}
     assert 900 < len(in_b & outside_rollout) < 1100
     assert in_b <= {fan for fan in fans if within("hold_ttl", "e", fan, 60)}
     assert not any(within("hold_ttl", "e", fan, 0) for fan in fans)

@@ -3,8 +3,8 @@
 Gateway and queue are in one process, as in an installation of one. The fan is new and many wait ahead, as in a crowd.
 Whoever looks for the cause of a join that failed opens these files. A failure prints them all.
 
-Not counted is what a room may want of a fan before the line: a proof of work or a wait in its place, an access code,
-and whether the line is for this fan at all. Each has files of its own, which say whether this join needs it.
+Not counted is what a room may want of a fan before the line, and whether the line is for this fan at all: features,
+each with a file of its own that says whether this join needs it.
 """
 
 import pytest
@@ -21,7 +21,6 @@ from tests.support.running.apps import borrowed_app
 from tests.support.walk import crossed, listed
 
 JOIN_MAX = 32
-BEFORE_THE_LINE = ("features/", "services/queue/access/")
 
 
 async def test_a_join_crosses_few_files(queue: Queue, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,5 +36,5 @@ async def test_a_join_crosses_few_files(queue: Queue, redis_url: str, monkeypatc
                     answer = await fan.post(f"/events/{EVENT}/queue")
                     assert answer.status_code == 201, answer.text
 
-                files = {file for file in await crossed(join) if not file.startswith(BEFORE_THE_LINE)}
+                files = {file for file in await crossed(join) if not file.startswith("features/")}
     assert len(files) <= JOIN_MAX, listed(files)

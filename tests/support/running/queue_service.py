@@ -16,6 +16,7 @@ from services.queue.rooms.model import RequestedBy, ordering_of
 from services.queue.rooms.store import Action, add_lanes
 from services.queue.settings import Settings
 from services.queue.tuning import Tuning
+from shared.concurrency.background import Loops
 from shared.contracts.event_file import RoomPart
 from shared.contracts.frames import LineFrame
 from shared.contracts.inventory import InventoryClient
@@ -23,6 +24,7 @@ from shared.contracts.queue import Claimed, JoinBatch, JoinRequest, PlaceRef, Pl
 from shared.contracts.room_options import RoomOptions
 from shared.runtime.clock import now_ms
 from shared.web.app import internal
+from shared.web.parts import open_parts, parts_of
 from tests.support.engines.database import Database
 from tests.support.neighbours import FaultyNeighbour
 from tests.support.running.apps import borrowed_app
@@ -161,7 +163,8 @@ async def queue_service(database: Database, redis: Redis, inventory: InventoryCl
     """The queue, without rooms. A test that opens none uses no database."""
     with borrowed_app(create_app, Settings(log_requests=False), TUNING) as app:
         queue = QueueService(app, database, redis, inventory)
-        yield queue
+        async with Loops("queue", held=True) as loops, open_parts(queue.state, parts_of("queue"), loops):
+            yield queue
         queue.may_answer.set()
     if queue.opened:
         await database.empty()

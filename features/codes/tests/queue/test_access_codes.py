@@ -1,28 +1,28 @@
 """Access codes: each opens its lane for its number of uses and no more; a use is spent together with its place."""
 
 import asyncio
+from contextlib import nullcontext
 
 import asyncpg
 import pytest
 
-from services.queue.access import access_code_store, access_codes
-from services.queue.access.access_codes import code_hash, new_code
+from features.codes.queue import access_codes
+from features.codes.queue.access_codes import CodeBatch, TooManyCodes, code_hash, create, new_code, revoke
+from features.codes.schemas import CreateAccessCodes, RevokeAccessCodes
 from services.queue.places.join import INSERT_NEW_PLACES
-from services.queue.problems import TooManyCodes
 from services.queue.rooms.model import RequestedBy
 from shared.contracts.queue import Joined, JoinRequest
-from shared.errors.problems import Unavailable
+from shared.errors.problems import InvalidRequest, Unavailable
 from tests.queue.conftest import EVENT, TEST, Queue, event_file
 
+STORED = "a77010795fc71da38bcebe86abb5fdc93bebbbf6f8a26679490b0a4067d6c6d3"  # of a code that an earlier version made
 LANES = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}]
 
 
 async def open_with_code(queue: Queue, *, uses: int = 1) -> str:
     """Opens a room and creates a code of its presale."""
     await queue.open(rate_per_s=0, lanes=LANES)
-    room = await queue.state.rooms.read(EVENT)
-    [code] = await queue.state.access_codes.create(room, TEST, lane=1, count=1, uses=uses)
-    return code
+    return (await create(EVENT, CreateAccessCodes(lane=1, uses=uses), TEST, queue.state)).codes[0]
 
 
 async def join(
@@ -48,9 +48,11 @@ def test_codes_are_random_and_accepted_in_other_spellings():
     code = new_code()
     assert len(code) == 19
     assert len({new_code() for _ in range(1000)}) == 1000
-    assert code_hash(EVENT, code) == code_hash(EVENT, f" {code.lower().replace('-', ' ')}")
-    assert code_hash(EVENT, "O1O1") == code_hash(EVENT, "0l0i")
+    for glue in (" ", "\u00a0", "\n", "\u2011", "\u2013", "", "\u200b-"):
+        assert code_hash(EVENT, f" {glue.join(code.split('-')).lower()}\r\n") == code_hash(EVENT, code)
+    assert code_hash(EVENT, "O1O1IL") == code_hash(EVENT, "0l0i11")
     assert code_hash(EVENT, code) != code_hash("other", code)
+    assert code_hash("e", "7K3M-Q0ZD-4XWA-90TB").hex() == STORED
 
 
 async def test_a_code_puts_its_fan_into_its_lane_and_no_other_fan(queue: Queue):
@@ -68,9 +70,9 @@ async def test_twenty_concurrent_joins_with_one_single_use_code_make_one_place(
 ):
     code = await open_with_code(queue)
     processes = [new_queue() for _ in range(4)]
-    if redis_away:
-        for process in processes:
-            process.state.line.unresponsive.add(EVENT)
+    for process in processes:
+        process.state.rules.codes = CodeBatch
+        process.state.line.unresponsive |= {EVENT} if redis_away else set()
     answers = await asyncio.gather(*(join(processes[n % 4], (f"fan-{n}", code)) for n in range(20)))
     results = [one.word for [one] in answers]
     assert (results.count("joined"), results.count("code-used-up")) == (1, 19)
@@ -129,8 +131,7 @@ async def test_the_same_holder_may_use_a_code_again_until_they_have_bought(queue
 async def test_a_revoked_code_opens_no_lane_and_ends_no_place(queue: Queue):
     code = await open_with_code(queue, uses=2)
     await join(queue, ("ann", code))
-    room = await queue.state.rooms.read(EVENT)
-    assert await queue.state.access_codes.revoke(room, TEST, codes=[code]) == 1
+    assert (await revoke(EVENT, RevokeAccessCodes(codes=[code]), TEST, queue.state)).revoked == 1
     assert outcomes(await join(queue, ("ben", code), ("cyd", "nonsense"))) == [("code-unknown", 0)] * 2
     assert await places(queue) == [(1, "ann")]
 
@@ -161,11 +162,18 @@ async def test_a_room_has_so_many_codes_at_most_also_if_they_are_made_at_once(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ):
     await open_with_code(queue)
-    room = await queue.state.rooms.read(EVENT)
-    monkeypatch.setattr(access_code_store, "CODES_MAX", 20)
-    made = await asyncio.gather(
-        *(queue.state.access_codes.create(room, TEST, lane=1, count=9, uses=1) for _ in range(6)),
-        return_exceptions=True,
-    )
+    monkeypatch.setattr(access_codes, "CODES_MAX", 20)
+    nine = CreateAccessCodes(lane=1, count=9)
+    made = await asyncio.gather(*(create(EVENT, nine, TEST, queue.state) for _ in range(6)), return_exceptions=True)
     assert sum(isinstance(answer, TooManyCodes) for answer in made) == 4
     assert len(await uses_spent(queue)) == 19
+
+
+async def test_where_nobody_reads_codes_a_code_opens_nothing_and_no_lane_may_need_one(queue: Queue):
+    code = await open_with_code(queue)
+    queue.state.rules.codes = None
+    assert outcomes(await join(queue, ("ann", code), ("ben", None))) == [("unknown-lane", 0), ("joined", 0)]
+    for room in ({}, {"lanes": LANES}):
+        applying = queue.state.operations.apply_event_file(event_file(**room), TEST, dry_run=True)
+        with pytest.raises(InvalidRequest, match="code_required") if room else nullcontext():
+            await applying

@@ -9,8 +9,3 @@ def within(draw: str, event_id: str, holder: str, percent: float) -> bool:
         return True
     drawn = hashlib.sha256(f"{draw} {event_id} {holder}".encode()).digest()[:8]
     return int.from_bytes(drawn, "big") * 100 < percent * 2**64
-
-
-def outside(event_id: str, holder: str, percent: float) -> bool:
-    """Whether this holder bypasses the waiting room: outside the share of fans that it is rolled out to."""
-    return not within("rollout", event_id, holder, percent)

@@ -1,7 +1,7 @@
 """Rollout: a share of the fans goes through the room; the others bypass the line and are ready at once."""
 
-from shared.rules.rollout import outside
-from tests.queue.conftest import EVENT, Queue
+from features.rollout.rules import outside
+from tests.queue.conftest import EVENT, ROOM_URL, Queue, put_event
 
 FANS = [f"fan-{n}" for n in range(1, 41)]
 
@@ -69,3 +69,10 @@ async def test_a_paused_room_calls_no_fan_outside_the_rollout(queue: Queue):
     await queue.transition("pause")
     [place] = await queue.join("fan-1")
     assert place.status == "waiting"
+
+
+async def test_where_the_feature_is_off_a_room_with_a_share_is_refused_by_name(app, admin):
+    await put_event(admin)
+    app.state.settings = app.state.settings.model_copy(update={"features_off": frozenset({"rollout"})})
+    refused = await put_event(admin, rollout_percent=50), await admin.patch(ROOM_URL, json={"rollout_percent": 50})
+    assert {each.json()["detail"] for each in refused} == {"rollout_percent: the feature rollout is switched off here."}

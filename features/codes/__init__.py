@@ -1,0 +1,1 @@
+"""Access codes: what lets fans join a lane that is not for everybody."""

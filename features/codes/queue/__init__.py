@@ -1,0 +1,1 @@
+"""The queue's part: codes are stored, open their lanes, and are used up."""

@@ -1,0 +1,3 @@
+"""The gateway's fixtures."""
+
+from tests.gateway.conftest import app, browser, fan, inventory, queue, settings, state  # noqa: F401

@@ -1,0 +1,1 @@
+"""Rollout: a share of the fans passes the line by."""

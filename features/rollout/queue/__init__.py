@@ -1,0 +1,1 @@
+"""The queue's part: who passes the line by is called at once."""

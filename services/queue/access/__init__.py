@@ -1,1 +1,0 @@
-"""Who gets past what holds others back: access codes of lanes, and the rollout."""
