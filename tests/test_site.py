@@ -1,4 +1,4 @@
-"""The navigation of the documentation site. The site is built in `proof/deploy/test_site.py`."""
+"""The navigation of the documentation site. The site is built in `proof/deploy/test_package.py`."""
 
 import runpy
 from collections.abc import Iterator

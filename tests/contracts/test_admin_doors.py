@@ -1,10 +1,11 @@
-"""Every route of every admin API: wrong keys are limited by address, and the right one is never refused.
-
-Every operation of the admin APIs has a name of its own, and every write takes a reason.
+"""Every route of every admin API: wrong keys are limited by address, and the right one is never refused; each
+operation has a name of its own, every write takes a reason, and every pattern of the documents has words for who typed
+another value.
 """
 
 import importlib
 import re
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -12,6 +13,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from shared.contracts.fields import WANTED
 from shared.features import package_of, services
 from shared.process.settings import ServiceSettings
 from shared.routes import SERVICES, Service
@@ -128,3 +130,21 @@ def test_every_write_takes_a_reason_for_the_audit_log(service: Service) -> None:
 def _schemas(content: dict[str, Any]) -> set[str]:
     schema = content.get(JSON, {}).get("schema", {})
     return {one["$ref"].rpartition("/")[2] for one in schema.get("anyOf", [schema] if schema else [])}
+
+
+def patterns(node: Any) -> Iterator[str]:
+    """All patterns of fields and parameters below this part of an OpenAPI document."""
+    if isinstance(node, dict):
+        if isinstance(node.get("pattern"), str):
+            yield node["pattern"]
+        node = list(node.values())
+    if isinstance(node, list):
+        for each in node:
+            yield from patterns(each)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_documented_pattern_has_words(service: str) -> None:
+    """A new pattern needs words in `WANTED`."""
+    documents = importlib.import_module(f"{package_of(service)}.app").create_app().openapi()
+    assert set(patterns(documents)) <= WANTED.keys()

@@ -2,7 +2,7 @@
 
 The request's task ends, the server's protocol, parser, request and transport are released, and one slotted object that
 owns the socket takes their place. That uses uvicorn's internals, so it is done with tested versions only;
-`tests/notifier/streams/test_detached.py` states what is relied on. In every other case the ASGI transport serves the
+`tests/notifier/streams/test_slow_reader.py` states what is relied on. In every other case the ASGI transport serves the
 stream.
 """
 

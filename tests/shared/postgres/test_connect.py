@@ -1,10 +1,13 @@
-"""Connections to PostgreSQL with several servers in one URL: which server is used, and what replaces a lost one."""
+"""Connections to PostgreSQL: with several servers in one URL, which is used, and what replaces a lost one; of a busy
+one, a fan gets 503 with a short Retry-After, while a wrong statement stays an internal error.
+"""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator
 
 import asyncpg
+import httpx
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
@@ -16,6 +19,7 @@ from shared.errors.problems import Unavailable
 from shared.postgres import engine as postgres_engine
 from shared.postgres.engine import TRIES_MAX, NoServer, Servers, WrongAddress, fenced, hosts, retry_deadlocks
 from shared.postgres.settings import PostgresSettings, Waits
+from tests.support.bare_service import bare_service, fan_of_service
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.usefixtures("own_database")
@@ -186,3 +190,59 @@ async def test_no_plan_is_kept_while_tables_grow(db: AsyncEngine) -> None:
             await connection.execute(text("SELECT 1 FROM pg_class WHERE relname = :name"), {"name": "place"})
         found = (await connection.execute(text(plans), {"mark": "SELECT 1 FROM pg_class%"})).one()
     assert (found.made, found.kept) == (10, 0)
+
+
+SLOW, LOCKED, WRONG = "SELECT pg_sleep(5)", "LOCK TABLE queue.room", "SELECT nonsense"
+
+
+@pytest.fixture
+async def busy_db(postgres_url: str) -> AsyncIterator[AsyncEngine]:
+    settings = PostgresSettings(postgres_url=postgres_url, postgres_pool_max=1)
+    waits = Waits(pool_wait_s=0.2, statement_timeout_ms=200, lock_timeout_ms=100)
+    opened = postgres_engine.connect(settings, name="test", waits=waits)
+    yield opened
+    await opened.dispose()
+
+
+@pytest.fixture
+async def fan(busy_db: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
+    app = bare_service()
+
+    @app.get("/statements/{statement}")
+    async def execute(statement: str) -> None:
+        async with busy_db.begin() as connection:
+            await connection.execute(text({"slow": SLOW, "locked": LOCKED, "wrong": WRONG}[statement]))
+
+    async with fan_of_service(app) as client:
+        yield client
+
+
+async def is_unavailable(fan: httpx.AsyncClient, statement: str) -> bool:
+    answer = await fan.get(f"/statements/{statement}")
+    return (answer.status_code, answer.headers.get("retry-after")) == (503, "1")
+
+
+async def test_a_pool_without_a_free_connection_is_503(busy_db: AsyncEngine, fan: httpx.AsyncClient) -> None:
+    async with busy_db.connect():
+        assert await is_unavailable(fan, "wrong")
+    assert (await fan.get("/statements/wrong")).status_code == 500
+
+
+async def test_a_statement_that_takes_too_long_is_503(fan: httpx.AsyncClient) -> None:
+    assert await is_unavailable(fan, "slow")
+
+
+async def test_a_lock_that_takes_too_long_is_503(fan: httpx.AsyncClient, postgres: AsyncEngine) -> None:
+    async with postgres.begin() as other:
+        await other.execute(text(LOCKED))
+        assert await is_unavailable(fan, "locked")
+
+
+async def test_a_database_without_a_server_for_writes_is_503(
+    fan: httpx.AsyncClient, postgres: AsyncEngine, postgres_url: str
+) -> None:
+    name = postgres_url.rpartition("/")[2]
+    async with postgres.connect() as connection:
+        await connection.execute(text(f"ALTER DATABASE {name} SET default_transaction_read_only = on"))
+        await connection.commit()
+    assert await is_unavailable(fan, "slow")

@@ -1,3 +1,1 @@
-"""The queue's fixtures."""
-
 from tests.queue.conftest import inventory, new_queue, queue  # noqa: F401

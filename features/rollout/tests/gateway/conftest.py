@@ -1,3 +1,1 @@
-"""The gateway's fixtures."""
-
 from tests.gateway.conftest import app, browser, fan, inventory, queue, settings, state  # noqa: F401

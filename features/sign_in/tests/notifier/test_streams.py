@@ -9,7 +9,7 @@ from tests.notifier.client import UPDATES
 from tests.notifier.conftest import Notifier, Start
 from tests.notifier.frames import EVENT, order_frame
 from tests.notifier.orders import write_order
-from tests.notifier.streams.test_access_and_limits import refusal
+from tests.notifier.streams.test_event_stream import refusal
 from tests.support.providers.identity_provider import AUDIENCE, ISSUER, SECRET, jwt_by_secret
 from tests.support.running.services import Neighbours
 from tests.support.wait import wait_until
