@@ -8,8 +8,8 @@ import pytest
 from features.codes.queue.access_codes import create
 from features.codes.schemas import CreateAccessCodes
 from shared.contracts.queue import JoinBatch
+from shared.security.auth import Operator
 from shared.security.limits import Buckets
-from tests.support.running.queue_service import TEST
 
 PATH = "/events/show/queue"
 LANES = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}]
@@ -19,7 +19,7 @@ LANES = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Presale", "weight"
 async def code(queue) -> str:
     """A code that is good for one place in the lane of the presale."""
     await queue.open(lanes=LANES)
-    return (await create("show", CreateAccessCodes(lane=1), TEST, queue.state)).codes[0]
+    return (await create("show", CreateAccessCodes(lane=1), Operator("test", "operator"), queue.state)).codes[0]
 
 
 async def test_an_access_code_in_the_body_is_sent_to_the_queue(fan, queue, code):

@@ -13,8 +13,10 @@ from services.queue.places.join import INSERT_NEW_PLACES
 from services.queue.rooms.model import RequestedBy
 from shared.contracts.queue import Joined, JoinRequest
 from shared.errors.problems import InvalidRequest, Unavailable
+from shared.security.auth import Operator
 from tests.queue.conftest import EVENT, TEST, Queue, event_file
 
+OPERATOR = Operator("test", "operator")
 STORED = "a77010795fc71da38bcebe86abb5fdc93bebbbf6f8a26679490b0a4067d6c6d3"  # of a code that an earlier version made
 LANES = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}]
 
@@ -22,7 +24,7 @@ LANES = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Presale", "weight"
 async def open_with_code(queue: Queue, *, uses: int = 1) -> str:
     """Opens a room and creates a code of its presale."""
     await queue.open(rate_per_s=0, lanes=LANES)
-    return (await create(EVENT, CreateAccessCodes(lane=1, uses=uses), TEST, queue.state)).codes[0]
+    return (await create(EVENT, CreateAccessCodes(lane=1, uses=uses), OPERATOR, queue.state)).codes[0]
 
 
 async def join(
@@ -131,7 +133,7 @@ async def test_the_same_holder_may_use_a_code_again_until_they_have_bought(queue
 async def test_a_revoked_code_opens_no_lane_and_ends_no_place(queue: Queue):
     code = await open_with_code(queue, uses=2)
     await join(queue, ("ann", code))
-    assert (await revoke(EVENT, RevokeAccessCodes(codes=[code]), TEST, queue.state)).revoked == 1
+    assert (await revoke(EVENT, RevokeAccessCodes(codes=[code]), OPERATOR, queue.state)).revoked == 1
     assert outcomes(await join(queue, ("ben", code), ("cyd", "nonsense"))) == [("code-unknown", 0)] * 2
     assert await places(queue) == [(1, "ann")]
 
@@ -164,7 +166,7 @@ async def test_a_room_has_so_many_codes_at_most_also_if_they_are_made_at_once(
     await open_with_code(queue)
     monkeypatch.setattr(access_codes, "CODES_MAX", 20)
     nine = CreateAccessCodes(lane=1, count=9)
-    made = await asyncio.gather(*(create(EVENT, nine, TEST, queue.state) for _ in range(6)), return_exceptions=True)
+    made = await asyncio.gather(*(create(EVENT, nine, OPERATOR, queue.state) for _ in range(6)), return_exceptions=True)
     assert sum(isinstance(answer, TooManyCodes) for answer in made) == 4
     assert len(await uses_spent(queue)) == 19
 
