@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi import Path as PathValue
 
-from features.console import streams
+from features.console import schemas, streams
 from features.console.approvals import Approvals
 from features.console.gathering.admin_api import AdminApi
 from features.console.gathering.alarms import past_alarms
@@ -23,7 +23,6 @@ from features.console.rehearsals import Rehearsals
 from features.console.settings import Settings
 from features.console.sign_in import Sessions, session_field
 from features.console.tuning import Tuning
-from shared.contracts.admin import approvals, console
 from shared.errors.problems import NotFound
 from shared.routes import EVENT_ID
 from shared.runtime.clock import now_ms
@@ -80,7 +79,7 @@ StateDep = Annotated[State, Depends(_state)]
     openapi_extra={"security": []},
     responses={401: {"description": "A wrong key, or a link that was used"}, 403: {"description": "A foreign page"}},
 )  # fmt: skip
-async def sign_in(request: Request, wanted: console.SignIn, state: StateDep, response: Response) -> console.Session:
+async def sign_in(request: Request, wanted: schemas.SignIn, state: StateDep, response: Response) -> schemas.Session:
     """Sets the cookie of a session of eight hours. After five wrong keys a minute and address the others are
     answered 429; the right one is accepted at any time.
     """
@@ -95,7 +94,7 @@ async def sign_in(request: Request, wanted: console.SignIn, state: StateDep, res
 
 
 @router.get("/console/session", operation_id="read_session", summary="Get who is signed in")
-async def read_session(request: Request, response: Response) -> console.Session:
+async def read_session(request: Request, response: Response) -> schemas.Session:
     response.headers["cache-control"] = NO_STORE
     return _shown(signed_in(request))
 
@@ -111,14 +110,14 @@ def _require_own_page(request: Request) -> None:
     require_own_origin(fields, secure=session_cookie(fields).startswith(HOST_ONLY))
 
 
-def _shown(session: OperatorSession) -> console.Session:
+def _shown(session: OperatorSession) -> schemas.Session:
     name, role = session.operator
-    return console.Session(name=name, role=role, expires_at=datetime.fromtimestamp(session.expires_at_s, UTC))
+    return schemas.Session(name=name, role=role, expires_at=datetime.fromtimestamp(session.expires_at_s, UTC))
 
 
 @router.get("/console/api/events", operation_id="list_events", summary="List the events")
-async def list_events(_operator: Viewer, state: StateDep) -> console.EventList:
-    return console.EventList(events=await state.gathering.overviews())
+async def list_events(_operator: Viewer, state: StateDep) -> schemas.EventList:
+    return schemas.EventList(events=await state.gathering.overviews())
 
 
 @router.get(
@@ -129,15 +128,16 @@ async def list_events(_operator: Viewer, state: StateDep) -> console.EventList:
 async def read_fan_view(
     event_id: EventIdPath, _operator: Viewer, state: StateDep,
     position: Annotated[int, Query(ge=1, le=POSITION_MAX)], lane: Annotated[int, Query(ge=0, le=LANES_MAX)] = 0,
-) -> console.FanView:  # fmt: skip
-    return await state.admin.read_preview(event_id, position=position, lane=lane)
+) -> schemas.FanView:  # fmt: skip
+    view: schemas.FanView = await state.admin.read_preview(event_id, position=position, lane=lane)
+    return view
 
 
 @router.get("/console/api/events/{event_id}/vitals", operation_id="read_history", summary="Get the figures of the past")
 async def read_history(
     event_id: EventIdPath, _operator: Viewer, state: StateDep, from_ms: At = None, to_ms: At = None,
     step_s: Annotated[int, Query(ge=1, le=STEP_MAX_S)] = 1,
-) -> console.VitalsHistory:  # fmt: skip
+) -> schemas.VitalsHistory:  # fmt: skip
     """The last hour a second as far as it was watched, what was before in steps of ten seconds; at most 4,000 points,
     by default of the last hour. A longer step is taken if that would be more.
     """
@@ -159,8 +159,8 @@ async def read_history(
     summary="Start a rehearsal of an event",
 )
 async def start_rehearsal(
-    request: Request, event_id: EventIdPath, _operator: AnAdmin, state: StateDep, wanted: console.RehearsalStart
-) -> console.RehearsalView:
+    request: Request, event_id: EventIdPath, _operator: AnAdmin, state: StateDep, wanted: schemas.RehearsalStart
+) -> schemas.RehearsalView:
     """Sells a copy of the event to simulated fans. Refused with 409 while one runs, or if anything but the sandbox
     takes payments.
     """
@@ -172,7 +172,7 @@ async def start_rehearsal(
     operation_id="read_rehearsal",
     summary="Get the last rehearsal of an event",
 )
-async def read_rehearsal(event_id: EventIdPath, _operator: Viewer, state: StateDep) -> console.RehearsalView:
+async def read_rehearsal(event_id: EventIdPath, _operator: Viewer, state: StateDep) -> schemas.RehearsalView:
     """The same from every console, whichever runs it."""
     return await state.rehearsals.read(event_id)
 
@@ -191,9 +191,9 @@ async def remove_rehearsal(request: Request, event_id: EventIdPath, _operator: A
 
 
 @router.get(
-    console.STREAM_PATH, operation_id="stream_event", summary="Stream the figures of an event", response_class=Response,
+    schemas.STREAM_PATH, operation_id="stream_event", summary="Stream the figures of an event", response_class=Response,
     responses={
-        200: {"model": console.Snapshot, "description": "Server-sent events", "content": {"text/event-stream": {}}}
+        200: {"model": schemas.Snapshot, "description": "Server-sent events", "content": {"text/event-stream": {}}}
     },
 )  # fmt: skip
 async def stream(event_id: EventIdPath, request: Request, _operator: Viewer, state: StateDep) -> Response:
@@ -215,10 +215,10 @@ async def stream(event_id: EventIdPath, request: Request, _operator: Viewer, sta
 )
 async def list_approvals(
     event_id: EventIdPath, _operator: Viewer, request: Request, state: StateDep, response: Response
-) -> approvals.ApprovalList:
+) -> schemas.ApprovalList:
     """An approval itself is told to the operator who asked for it, and to nobody else."""
     response.headers["cache-control"] = NO_STORE
-    return approvals.ApprovalList(approvals=await state.approvals.of(event_id, signed_in(request).holder))
+    return schemas.ApprovalList(approvals=await state.approvals.of(event_id, signed_in(request).holder))
 
 
 @router.post(
@@ -228,8 +228,8 @@ async def list_approvals(
     summary="Ask a second person",
 )
 async def request_approval(
-    event_id: EventIdPath, wanted: approvals.NewApproval, _operator: AnOperator, request: Request, state: StateDep
-) -> approvals.ApprovalView:
+    event_id: EventIdPath, wanted: schemas.NewApproval, _operator: AnOperator, request: Request, state: StateDep
+) -> schemas.ApprovalView:
     """For ten minutes; at most 20 may wait for one event."""
     return await state.approvals.request(event_id, wanted, signed_in(request))
 
@@ -242,7 +242,7 @@ async def request_approval(
 async def decide_approval(
     event_id: EventIdPath, approval_id: ApprovalIdPath, decision: Literal["approve", "refuse"], _operator: AnOperator,
     request: Request, state: StateDep,
-) -> approvals.ApprovalView:  # fmt: skip
+) -> schemas.ApprovalView:  # fmt: skip
     """Needs the control's role. An approval is good for ten minutes, for exactly this request of its requester."""
     session = signed_in(request)
     return await state.approvals.decide(event_id, approval_id, session, approves=decision == "approve")

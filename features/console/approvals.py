@@ -12,12 +12,11 @@ from pydantic import ValidationError
 from sqlalchemy import delete, func, insert, literal, select, update
 from sqlalchemy.engine import RowMapping
 
-from features.console.problems import ApprovalDecided, TooManyApprovals, UnknownApproval
+from features.console.schemas import ApprovalView, ApprovedCall, NewApproval
 from features.console.tables import approval
-from shared.contracts.admin.approvals import ApprovalView, ApprovedCall, NewApproval
 from shared.contracts.admin.operation import models
 from shared.contracts.fields import refusal
-from shared.errors.problems import InvalidRequest, NotAllowed
+from shared.errors.problems import InvalidRequest, NotAllowed, Problem
 from shared.postgres.engine import AsyncEngine
 from shared.process.controls import CONTROLS
 from shared.runtime.clock import now_ms
@@ -34,6 +33,18 @@ from shared.security.tokens import Keyring
 
 PENDING_MAX = 20
 ID_BYTES = 12
+
+
+class UnknownApproval(Problem, status=404):
+    """There is no such request for approval, or it has expired or was withdrawn."""
+
+
+class ApprovalDecided(Problem, status=409):
+    """Another operator has decided this meanwhile."""
+
+
+class TooManyApprovals(Problem, status=409):
+    """Too many requests for approval wait already. Decide or withdraw some."""
 
 
 class Approvals:

@@ -24,11 +24,10 @@ from typing import Any
 import orjson
 
 from features.console.gathering.admin_api import AdminApi
-from features.console.problems import NoRehearsal, NoSimulator, PaymentIsReal, RehearsalRuns
+from features.console.schemas import RehearsalStart, RehearsalState, RehearsalView
 from features.console.settings import Settings
 from features.console.tuning import Tuning
-from shared.contracts.admin.console import RehearsalStart, RehearsalState, RehearsalView
-from shared.errors.problems import Unavailable, UnknownEvent
+from shared.errors.problems import Problem, Unavailable, UnknownEvent
 from shared.redis.client import REDIS_AWAY, Redis
 from shared.runtime.logging import get_logger
 from shared.security.auth import OperatorSession
@@ -43,6 +42,22 @@ COMMAND = (sys.executable, "-P", "-m", "onsale", "rehearse")
 INHERITED = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
 LINE_BYTES_MAX, ERROR_BYTES_KEPT = 256 * 1024, 2_000
 STOP_WITHIN_S = 20.0
+
+
+class NoRehearsal(Problem, status=404):
+    """This event has no rehearsal."""
+
+
+class RehearsalRuns(Problem, status=409):
+    """A rehearsal runs already. Wait for its end, or stop it."""
+
+
+class PaymentIsReal(Problem, status=409):
+    """Nothing was started: with another payment provider than the sandbox a rehearsal could move real money."""
+
+
+class NoSimulator(Problem, status=503):
+    """This console has no simulator: the command `onsale` is not installed beside it."""
 
 
 class Records:

@@ -14,8 +14,8 @@ from sqlalchemy.dialects.postgresql import insert
 from starlette.types import Scope
 
 from features.console.metrics import SIGN_INS
+from features.console.schemas import SignIn
 from features.console.tables import used_link
-from shared.contracts.admin.console import SignIn
 from shared.errors.problems import BadCredential, InvalidRequest, Unavailable
 from shared.postgres.engine import DB_AWAY, AsyncEngine
 from shared.security.auth import SESSION_S, AdminKeys, OperatorSession, WrongKeys, session_cookie

@@ -14,9 +14,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from features.console.metrics import CUT, STREAMS
+from features.console.schemas import ActiveAlarm, ApprovalView, Change, Process, Snapshot, Vitals
 from shared.concurrency.tasks import stop
-from shared.contracts.admin.approvals import ApprovalView
-from shared.contracts.admin.console import ActiveAlarm, Change, Process, Snapshot, Vitals
 from shared.web.request import request_of
 
 RETRY_MS = 1_000

@@ -11,8 +11,7 @@ from onsale.atomic_file import atomic_write
 from onsale.cli.context import EventId, download, for_suite, out, with_admin
 
 if TYPE_CHECKING:
-    from shared.contracts.admin import inventory
-    from shared.contracts.admin.order_reports import ComparedCharge, ProviderComparison, SettlementSum
+    from features.reports import schemas
 
 BAR_CHARACTERS = 30
 PERCENTILES = ("50", "75", "90", "95", "99", "100")
@@ -84,12 +83,12 @@ def settlement(
         raise typer.Exit(1)
 
 
-def _sums(row: "SettlementSum") -> list[str]:
+def _sums(row: "schemas.SettlementSum") -> list[str]:
     return [str(value) for name, value in row if name != "day"]
 
 
-def _differences(side: "ProviderComparison") -> dict[str, str]:
-    kinds: dict[str, Sequence[ComparedCharge]] = {
+def _differences(side: "schemas.ProviderComparison") -> dict[str, str]:
+    kinds: dict[str, Sequence[schemas.ComparedCharge]] = {
         "missing in our books": side.missing,
         "unknown to the provider": side.extra,
         "of another amount": side.different,
@@ -114,7 +113,7 @@ def hold_times(event_id: EventId) -> None:
         out.print(_arms(report))
 
 
-def _percentiles(report: "inventory.HoldTimesReport") -> Table:
+def _percentiles(report: "schemas.HoldTimesReport") -> Table:
     table = Table("from hold to", "holds", *(f"p{p}" if p != "100" else "last" for p in PERCENTILES))
     table.title = f"{report.event_id}: {report.holds} holds of {report.fans} fans"
     for title, times in (("payment begun", report.to_payment), ("confirmed", report.to_confirmed)):
@@ -123,7 +122,7 @@ def _percentiles(report: "inventory.HoldTimesReport") -> Table:
     return table
 
 
-def _histogram(buckets: "list[inventory.HistogramBucket]") -> Table:
+def _histogram(buckets: "list[schemas.HistogramBucket]") -> Table:
     most = max((bucket.holds for bucket in buckets), default=0) or 1
     last = max((i for i, bucket in enumerate(buckets) if bucket.holds), default=-1)
     table = Table("hold to payment begun", "holds", "", show_lines=False)
@@ -134,14 +133,14 @@ def _histogram(buckets: "list[inventory.HistogramBucket]") -> Table:
     return table
 
 
-def _returning(fans: "inventory.ReturningHolders") -> str:
+def _returning(fans: "schemas.ReturningHolders") -> str:
     if fans.share is None:
         return "No hold has ended unpaid."
     counts = f"{fans.left} fans had a hold end unpaid; {fans.returned} held again"
     return f"{counts} ({_percent(fans.share)}), {fans.bought} of them bought."
 
 
-def _suggestion(found: "inventory.HoldTtlSuggestion") -> str:
+def _suggestion(found: "schemas.HoldTtlSuggestion") -> str:
     if found.hold_ttl_s is None:
         return f"No suggestion yet: {found.buyers} bought, it takes {found.buyers_min}."
     kept = f"{found.kept_percent} % of {found.buyers} buyers had begun to pay"
@@ -149,7 +148,7 @@ def _suggestion(found: "inventory.HoldTtlSuggestion") -> str:
     return f"[bold]hold_ttl_s: {found.hold_ttl_s}[/] would do (now {found.now_s}): by then {kept}. {late}."
 
 
-def _arms(report: "inventory.HoldTimesReport") -> Table:
+def _arms(report: "schemas.HoldTimesReport") -> Table:
     table = Table("arm", "hold_ttl_s", "fans", "bought", "conversion (95 %)", "not counted yet", title="Two arms")
     for arm in report.arms:
         conversion = _percent(arm.conversion) if arm.conversion else ""
@@ -159,5 +158,5 @@ def _arms(report: "inventory.HoldTimesReport") -> Table:
     return table
 
 
-def _percent(estimate: "inventory.ShareEstimate") -> str:
+def _percent(estimate: "schemas.ShareEstimate") -> str:
     return f"{estimate.value:.1%}, {estimate.low:.1%} to {estimate.high:.1%}"

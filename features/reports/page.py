@@ -11,8 +11,8 @@ from itertools import accumulate
 from typing import Any
 
 from features.reports.sale import OperatorChange, Sale
+from features.reports.schemas import EventMoney
 from features.reports.svg_plot import Line, time_plot
-from shared.contracts.admin.order_reports import EventMoney
 from shared.contracts.catalogue import EventDetails
 from shared.rules.money import format_money
 from shared.runtime.clock import zone_of

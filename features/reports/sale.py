@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from shared.contracts.admin import inventory, order_reports, queue
+from features.reports import schemas
+from shared.contracts.admin import inventory, orders, queue
 from shared.contracts.admin.audit import AuditEntry
 from shared.contracts.admin.operator_calls import OperatorCalls
 from shared.contracts.catalogue import EventDetails
@@ -49,7 +50,7 @@ class Flow:
 
     line: queue.LineFlow
     holds: inventory.HoldsFlow
-    orders: order_reports.OrdersFlow
+    orders: orders.OrdersFlow
 
     @property
     def funnel(self) -> list[FunnelShare]:
@@ -99,9 +100,9 @@ class Sale:
     flow: Flow
     start: datetime
     step_s: int
-    line: queue.LineHistory
-    holds: inventory.HoldsHistory
-    orders: order_reports.OrdersHistory
+    line: schemas.LineHistory
+    holds: schemas.HoldsHistory
+    orders: schemas.OrdersHistory
     changes: Sequence[OperatorChange]
     changes_left_out: bool
     invariants: Sequence[CheckedInvariant]

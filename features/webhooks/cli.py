@@ -8,7 +8,7 @@ from rich.table import Table
 from onsale.cli.context import AdminCommands, Before, Reason, add_action, out, print_page, to_second, with_admin
 
 if TYPE_CHECKING:
-    from shared.contracts.admin.orders import WebhookDeliveryPage, WebhookEndpoint
+    from features.webhooks.schemas import WebhookDeliveryPage, WebhookEndpoint
 
 app = AdminCommands(help="Manage webhook endpoints: signed messages about orders, retried for days.")
 EndpointId = Annotated[str, typer.Argument(metavar="ENDPOINT_ID", help="As `onsale webhooks list` shows it.")]

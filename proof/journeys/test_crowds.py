@@ -18,11 +18,11 @@ import httpx
 import pytest
 
 from features.console.cli.watch import watched
+from features.console.schemas import Part
 from onsale.client import Client, Fan, NotCalled, Pace, Problem
 from onsale.client.fan_documents import ReservationView, ReserveBody
 from onsale.local.engines import Engines
 from proof.drills.parts import SuiteOfParts, running_parts
-from shared.contracts.admin.console import Part
 from shared.redis.client import connect
 from tests.support.engines.engines import fast_directory
 from tests.support.running.fans import client_of, fan_of, may_be_refused

@@ -1,7 +1,8 @@
 """Writes the operators' calls, `shared/contracts/admin/operator_calls.py`: a row and a method for each operation.
 
-The name of an operation is its `operationId`. Its models are looked for in the sources of the contracts: a build has
-no pydantic to import them with.
+The name of an operation is its `operationId`. Its models are looked for in the sources: a build has no pydantic to
+import them with. Those of a feature have no type here, as nothing knows a feature: a row names where its module is, for
+when an answer is read.
 """
 
 import json
@@ -52,7 +53,7 @@ class _Found(NamedTuple):
 def operators_module(document: dict[str, Any], fans: dict[str, Any]) -> str:
     """The source of the table and of the methods."""
     found = [*_of_operators(document), *_of_fans(fans)]
-    names = {name for each in found for name in (*each.answer, *each.body) if name != FILE}
+    names = {name for each in found for name in (*each.answer, *each.body) if name != FILE and not _of_a_feature(name)}
     modules = {_module_of(name) for name in names}
     imports = "\n".join(
         f"    from {module} import {', '.join(sorted(name for name in names if _module_of(name) == module))}"
@@ -124,6 +125,14 @@ def _module_of(model: str) -> str:
     return _homes()[model]
 
 
+def _of_a_feature(model: str) -> bool:
+    return _homes().get(model, "").startswith("features.")
+
+
+def _type(models: list[str]) -> str:
+    return "Any" if any(map(_of_a_feature, models)) else " | ".join(models)
+
+
 def _row(found: _Found) -> str:
     answer, body = (
         FILE if names == [FILE] else "|".join(f"{_module_of(name)}:{name}" for name in names)
@@ -143,7 +152,7 @@ def _method(found: _Found) -> str:
     taken = ["self", *(f"{each['name']}: {PATH_KINDS.get(each['schema'].get('type'), 'str')}" for each in values)]
     passed = [f'"{found.name}"']
     if found.body:
-        kind = " | ".join(found.body)
+        kind = _type(found.body)
         taken.append("body: bytes" if kind == FILE else f'body: "{kind} | Mapping[str, Any]"')
         passed.append("body")
     optional = [CURSORS.get(each["name"]) or query_parameter(each) for each in queries]
@@ -153,7 +162,7 @@ def _method(found: _Found) -> str:
         passed.append("key=key")
     taken += ["*", *optional] if optional else []
     passed += [f"{each['name']}={each['name']}" for each in values]
-    answer = " | ".join(found.answer)
+    answer = _type(found.answer)
     kind = answer if answer in ("", FILE) else f'"{answer}"'
     head = call(f"    async def {found.name}", taken, f" -> {kind or None}:")
     asked = call(f"        {f'answer: {answer} = ' if answer else ''}await self.call", passed)

@@ -3,7 +3,7 @@
 import json
 from typing import Any, get_args
 
-from shared.contracts.admin.orders import WebhookKind
+from features.webhooks.schemas import WebhookKind
 from shared.contracts.frames import Event
 from tools.reference import model_fields
 from tools.reference.markdown import Section, code, codes, page

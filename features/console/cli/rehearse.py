@@ -17,11 +17,11 @@ import httpx
 import typer
 from rich.table import Table
 
+from features.console.schemas import REHEARSAL_FANS_MAX, FanView, RehearsalResult
 from onsale.admin_client import AdminClient, NotFoundThere
 from onsale.cli.context import EventId, for_suite, out, run_async, target
 from onsale.errors import OperatorError
 from onsale.simulate.command import Crowd, Report, bars
-from shared.contracts.admin.console import REHEARSAL_FANS_MAX, RehearsalResult
 from shared.contracts.event_file import EventFile
 from shared.contracts.ranking import JOINS
 from shared.contracts.room_options import EntryRules, Lane
@@ -128,7 +128,7 @@ class Rehearsal:
     async def _is_visible(self, event_id: str) -> bool:
         try:
             await self.admin.read_event_on_sale(event_id)
-            view = await self.admin.read_preview(event_id, position=1)
+            view: FanView = await self.admin.read_preview(event_id, position=1)
         except OperatorError:
             return False
         return view.state == "open"

@@ -20,10 +20,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from features.console.schemas import STREAM_PATH, ActiveAlarm, Change, Part, Process, Snapshot, Vitals
 from onsale.cli.context import EventId, for_suite, out, run_async, target
 from onsale.errors import OperatorError
 from onsale.server_sent_events import messages
-from shared.contracts.admin.console import STREAM_PATH, ActiveAlarm, Change, Part, Process, Snapshot, Vitals
 
 CONNECT_S, SILENT_MAX_S, RETRY_S, CHANGES_KEPT = 5.0, 20.0, 1.0, 50
 _ALARMS, _PROCESSES = TypeAdapter(list[ActiveAlarm]), TypeAdapter(list[Process])

@@ -6,8 +6,8 @@ Those that need more than the figures (percentiles of requests, memory of Redis)
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from features.console.schemas import ActiveAlarm, PastAlarm, Vitals
 from shared.alarms import ALARMS, BY_NAME, URGENCY
-from shared.contracts.admin.console import ActiveAlarm, PastAlarm, Vitals
 
 CALLING = ("open", "draining")
 SILENT_S = 3.0

@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from features.console.schemas import Process, ProcessState
 from shared.concurrency.background import Loops
-from shared.contracts.admin.console import Process, ProcessState
 from shared.contracts.frames import (
     FRAME_STALE_S,
     LINE_CHANNELS,

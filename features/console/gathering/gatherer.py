@@ -20,11 +20,10 @@ from features.console.gathering.alertmanager import Alertmanager
 from features.console.gathering.frames import FrameCache
 from features.console.gathering.history import Ring
 from features.console.gathering.vitals import Facts, Totals, make_vitals, proof_of, totals_of
+from features.console.schemas import ActiveAlarm, ApprovalView, Change, Part, Process, ProcessState, Snapshot, Vitals
 from features.console.tuning import Tuning
 from shared.concurrency.tasks import stop
-from shared.contracts.admin.approvals import ApprovalView
 from shared.contracts.admin.audit import AuditEntry, AuditPage
-from shared.contracts.admin.console import ActiveAlarm, Change, Part, Process, ProcessState, Snapshot, Vitals
 from shared.contracts.catalogue import EventDetails
 from shared.errors.problems import NotFound, Problem, UnknownEvent
 from shared.postgres.engine import DB_AWAY, DBAPIError

@@ -15,8 +15,8 @@ from sqlalchemy import delete, select
 from sqlalchemy.dialects.postgresql import insert
 
 from features.console.metrics import SAMPLES
+from features.console.schemas import PastAlarm, Vitals, VitalsHistory
 from features.console.tables import sample
-from shared.contracts.admin.console import PastAlarm, Vitals, VitalsHistory
 from shared.postgres.engine import DB_AWAY, AsyncEngine, DBAPIError
 from shared.runtime.logging import get_logger
 

@@ -14,11 +14,11 @@ from features.console.gathering.frames import FrameCache
 from features.console.gathering.gatherer import EventGatherer
 from features.console.gathering.history import Sample, Samples
 from features.console.metrics import EVENTS
+from features.console.schemas import EventOverview
 from features.console.settings import Settings
 from features.console.tuning import DEFAULTS, Tuning
 from shared.concurrency.background import Quiet
 from shared.concurrency.coalescing import CachedReads
-from shared.contracts.admin.console import EventOverview
 from shared.contracts.catalogue import EventCard
 from shared.contracts.frames import RoomState
 from shared.errors.problems import Overloaded, Problem

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shared.contracts.admin.console import (
+from features.console.schemas import (
     FunnelStep,
     LineVitals,
     OrderVitals,
@@ -24,7 +24,7 @@ from shared.contracts.admin.console import (
     WaitVitals,
 )
 from shared.contracts.admin.inventory import HoldsFlow
-from shared.contracts.admin.order_reports import OrdersFlow
+from shared.contracts.admin.orders import OrdersFlow
 from shared.contracts.admin.queue import LineFlow, RoomView
 from shared.contracts.frames import LineFrame, LoadFrame, StockFrame
 from shared.report.invariants import CheckedInvariant

@@ -10,12 +10,12 @@ import pytest
 from fastapi import FastAPI
 
 from features.console.app import create_app
+from features.console.schemas import STREAM_PATH
 from features.console.settings import Settings
 from features.console.tests.admin import EVENT, FANS, FILE, Admin
 from features.console.tuning import Tuning
 from onsale.server_sent_events import messages
 from services.queue.state import State as QueueState
-from shared.contracts.admin.console import STREAM_PATH
 from shared.contracts.queue import JoinBatch, JoinRequest
 from shared.security.auth import AdminKeys
 from shared.web.app import public

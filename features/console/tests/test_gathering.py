@@ -15,10 +15,10 @@ import pytest
 from features.console.gathering import frames, history
 from features.console.gathering.frames import SILENT_MS, FrameCache
 from features.console.gathering.gatherer import AGAIN_S
+from features.console.schemas import STREAM_PATH, FanView
 from features.console.tests.admin import EVENT, FANS, PREVIEW, Admin
 from features.console.tests.conftest import KEYS, TICK_S, Console, Start, next_of
 from services.queue.rooms.model import RequestedBy
-from shared.contracts.admin.console import STREAM_PATH, FanView
 from shared.contracts.frames import (
     LineFrame,
     LoadFrame,

@@ -15,10 +15,10 @@ from features.console.gathering.history import (
     step_ms_of,
     thinned,
 )
+from features.console.schemas import LineVitals, OrderVitals, RoomVitals, StockVitals
 from features.console.tables import sample
 from features.console.tests.admin import EVENT, FANS, Admin
 from features.console.tests.conftest import Console, Start, next_of
-from shared.contracts.admin.console import LineVitals, OrderVitals, RoomVitals, StockVitals
 from shared.contracts.frames import LaneHead, LineFrame, line_channel
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.redis.client import Redis

@@ -16,10 +16,10 @@ import pytest
 from starlette.datastructures import URL
 
 from features.console import rehearsals
+from features.console.schemas import OfferedProviders
 from features.console.tests.admin import EVENT, FILE, Admin
 from features.console.tests.conftest import KEYS, Console, Start
 from services.queue.state import State as QueueState
-from shared.contracts.admin.console import OfferedProviders
 from shared.postgres.pages import PageRequest
 from tests.support.running.services import TEST
 from tests.support.running.suite import problem

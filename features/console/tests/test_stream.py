@@ -7,11 +7,11 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
+from features.console.schemas import STREAM_PATH
 from features.console.streams import EventStream, Watchers
 from features.console.tests.admin import EVENT
 from features.console.tests.conftest import ADMIN_KEYS, KEYS, Console, Start, next_of
 from onsale.server_sent_events import messages
-from shared.contracts.admin.console import STREAM_PATH
 from shared.security.auth import AdminKeys, OperatorSession, sign_session
 from shared.web.app import drain
 from shared.web.request import REQUEST_KEY, Request

@@ -16,11 +16,11 @@ from features.console.gathering.vitals import (
     make_vitals,
     proof_of,
 )
+from features.console.schemas import ProofVitals, Vitals
 from features.console.tests.admin import EVENT, HOLDS, INVARIANTS, LINE, ORDERS, ROOM
 from shared.alarms import ALARMS
-from shared.contracts.admin.console import ProofVitals, Vitals
 from shared.contracts.admin.inventory import HoldsFlow
-from shared.contracts.admin.order_reports import OrdersFlow
+from shared.contracts.admin.orders import OrdersFlow
 from shared.contracts.admin.queue import LineFlow, RoomView
 from shared.contracts.frames import LineFrame, LoadFrame, StockFrame
 from shared.report.invariants import CheckedInvariant

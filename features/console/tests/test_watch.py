@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from features.console.cli.watch import COLUMNS, Watched, applied, draw
-from shared.contracts.admin.console import Snapshot
+from features.console.schemas import Snapshot
 
 AT_MS = 1_800_000_000_000
 STEPS = ("joined", "called", "claimed", "held", "ordered", "confirmed")

@@ -16,12 +16,12 @@ from typing import Any
 
 import aiosmtplib
 from prometheus_client import Counter
-from sqlalchemy import delete, func, select, tuple_, update
+from sqlalchemy import Column, Date, Index, Integer, Table, Text, delete, func, select, tuple_, update
 
 from features.mail.orders.compose import Budget, MailComposer, Obsolete, PendingMail, TooEarly
 from features.mail.orders.smtp import InvalidMailbox, MailServer, needs_smtputf8, parse_sender
 from services.orders.tables import mail as mail_table
-from services.orders.tables import mail_recipient
+from services.orders.tables import metadata
 from services.orders.tables import order as order_table
 from shared.concurrency.background import Quiet, retry_pause_s
 from shared.errors.problems import Problem
@@ -30,6 +30,15 @@ from shared.rules.addresses import inbox_of, normalize_email
 from shared.runtime.logging import get_logger
 from shared.runtime.metrics import with_series
 from shared.security.tokens import b64
+
+mail_recipient = Table(
+    "mail_recipient",
+    metadata,
+    Column("recipient", Text, primary_key=True),
+    Column("day", Date, primary_key=True),
+    Column("mails", Integer, nullable=False),
+    Index("ix_mail_recipient_day", "day"),
+)
 
 log = get_logger("onsale.orders.mail")
 MAILS = with_series(

@@ -17,7 +17,7 @@ from typing import Annotated
 from fastapi import APIRouter, BackgroundTasks, Depends, Path, Request
 from fastapi.responses import HTMLResponse
 from pydantic import BaseModel
-from sqlalchemy import exists, select
+from sqlalchemy import Column, DateTime, Table, Text, exists, func, select
 from sqlalchemy.dialects.postgresql import insert
 
 from features.mail.orders.smtp import MailServer
@@ -26,7 +26,7 @@ from services.orders.model.order import SOLD_STATUSES, customer_key, owner_id
 from services.orders.settings import Settings
 from services.orders.state import OrdersState
 from services.orders.steps.run import InventoryBatcher
-from services.orders.tables import mail, mail_opt_out
+from services.orders.tables import mail, metadata
 from shared.concurrency.background import Quiet
 from shared.contracts.fields import Body, Email
 from shared.contracts.inventory import Reservation
@@ -39,6 +39,13 @@ from shared.security.tokens import read_order_token
 from shared.web.parts import opened
 from shared.web.request import VARY, language_of, request_of
 from shared.words.words import DEFAULT_LANGUAGE, Words, words
+
+mail_opt_out = Table(
+    "mail_opt_out",
+    metadata,
+    Column("customer", Text, primary_key=True),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+)
 
 _SEND_AGAIN = statement(__package__, "send_again")
 ORDERS_MAX = 10

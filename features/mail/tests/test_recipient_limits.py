@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from sqlalchemy import select
 
+from features.mail.orders.dispatcher import mail_recipient
 from features.mail.tests.test_reminders import consented
-from services.orders.tables import mail_recipient
 from shared.security.tokens import sign_order_token
 from tests.orders.mailbox import DROP, Mailbox, mail_dispatcher, mail_rows, send_due
 from tests.orders.shop import Shop

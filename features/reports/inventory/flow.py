@@ -5,8 +5,9 @@ from typing import get_args
 from fastapi import APIRouter
 
 from features.reports.reading import ServiceCounts, TimeStepsQuery
+from features.reports.schemas import HoldsHistory
 from services.inventory.state import StateDep
-from shared.contracts.admin.inventory import HoldsFlow, HoldsHistory
+from shared.contracts.admin.inventory import HoldsFlow
 from shared.contracts.frames import ReservationState
 from shared.postgres.engine import statement
 from shared.security.auth import Viewer

@@ -12,9 +12,9 @@ from typing import Any
 from fastapi import APIRouter
 from sqlalchemy import RowMapping, text
 
+from features.reports.schemas import HoldTimesReport
 from services.inventory.layout.layout import Layout
 from services.inventory.state import StateDep
-from shared.contracts.admin.inventory import HoldTimesReport
 from shared.errors.problems import Unavailable
 from shared.postgres.engine import AsyncConnection, DBAPIError, snapshot, statement
 from shared.rules.confidence import Estimate, wilson_interval

@@ -13,10 +13,10 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import Row, TextClause
 
 from features.reports.reading import csv_download, pages
+from features.reports.schemas import ScannerTicket, ScannerTickets
 from services.orders.settings import Settings
 from services.orders.state import OrdersState
 from services.orders.tickets.tickets import ORDER_PREFIX_CHARS, ticket_secret
-from shared.contracts.admin.order_reports import ScannerTicket, ScannerTickets
 from shared.contracts.fields import EventId
 from shared.postgres.engine import AsyncEngine, statement
 from shared.runtime.clock import from_datetime, now_ms, rfc3339

@@ -3,8 +3,9 @@
 from fastapi import APIRouter
 
 from features.reports.reading import ServiceCounts, TimeStepsQuery
+from features.reports.schemas import OrdersHistory
 from services.orders.state import OrdersState
-from shared.contracts.admin.order_reports import OrdersFlow, OrdersHistory
+from shared.contracts.admin.orders import OrdersFlow
 from shared.postgres.engine import statement
 from shared.security.auth import Viewer
 from shared.web.request import EventIdPath

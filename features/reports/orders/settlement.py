@@ -11,14 +11,14 @@ import orjson
 from fastapi import APIRouter, Query, Request
 
 from features.reports.reading import read
-from services.orders.state import OrdersState
-from shared.contracts.admin.order_reports import (
+from features.reports.schemas import (
     BookedCharge,
     ChargePage,
     ProviderComparison,
     Settlement,
     SettlementSum,
 )
+from services.orders.state import OrdersState
 from shared.errors.problems import InvalidRequest, Unavailable
 from shared.payment_provider import NotSent, OutcomeUnknown, Provider, ProviderRejected
 from shared.postgres.engine import AsyncEngine, statement

@@ -6,8 +6,9 @@ Counted in the database; places before the last reset are not.
 from fastapi import APIRouter
 
 from features.reports.reading import ServiceCounts, TimeStepsQuery
+from features.reports.schemas import LineHistory
 from services.queue.state import StateDep
-from shared.contracts.admin.queue import LineFlow, LineHistory
+from shared.contracts.admin.queue import LineFlow
 from shared.postgres.engine import statement
 from shared.security.auth import Viewer
 from shared.web.request import EventIdPath

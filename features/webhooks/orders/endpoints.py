@@ -11,19 +11,20 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from sqlalchemy import Executable, RowMapping, delete, func, insert, select, update
 
 from features.webhooks.orders.dispatcher import WebhookDispatcher, WebhookUrlRefused, new_secret
-from services.orders.state import OrdersState
-from services.orders.tables import audit_log, webhook_delivery, webhook_endpoint
-from shared.audit_log import Actor
-from shared.contracts.admin.orders import (
+from features.webhooks.orders.tables import webhook_delivery, webhook_endpoint
+from features.webhooks.schemas import (
     CreatedWebhookEndpoint,
     DeliveryStatus,
     NewWebhookEndpoint,
-    Reason,
     WebhookDelivery,
     WebhookDeliveryPage,
     WebhookEndpoint,
     WebhookEndpoints,
 )
+from services.orders.state import OrdersState
+from services.orders.tables import audit_log
+from shared.audit_log import Actor
+from shared.contracts.admin.orders import Reason
 from shared.contracts.fields import PlainText
 from shared.errors.problems import Problem
 from shared.postgres.engine import AsyncConnection

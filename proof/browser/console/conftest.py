@@ -10,10 +10,10 @@ import asyncpg
 import pytest
 from playwright.async_api import Page, Request, Response, Route
 
+from features.console.schemas import STREAM_PATH
 from onsale.client import Fan
 from onsale.local.engines import with_driver
 from onsale.server_sent_events import messages
-from shared.contracts.admin.console import STREAM_PATH
 from tests.browser.console.conftest import Open, open_page  # noqa: F401 - a fixture
 from tests.browser.console.desk import FLOOR, READS_ONLY, Desk, Script, reason_of, written_by
 from tests.browser.console.recorded import Answer, Phase, Recording, is_read, read_of, write_of

@@ -4,8 +4,8 @@ import stat
 
 import httpx
 
+from features.console.schemas import STREAM_PATH, Snapshot
 from onsale.server_sent_events import messages
-from shared.contracts.admin.console import STREAM_PATH, Snapshot
 from tests.support.running.suite import RunningSuite, problem
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from features.reports import cli
-from shared.contracts.admin.inventory import HoldTimesReport
+from features.reports.schemas import HoldTimesReport
 from tests.support.running.command_line import Command
 from tests.support.running.fans import fan_of
 from tests.support.running.suite import RunningSuite

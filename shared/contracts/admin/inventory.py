@@ -5,7 +5,6 @@ Counts are places (seats or GA tickets), money is in minor units, times are RFC 
 """
 
 from datetime import datetime
-from typing import Literal
 
 from pydantic import BaseModel
 
@@ -46,81 +45,6 @@ class ReservationReleased(BaseModel):
 
     reservation_id: str
     status: ReservationState
-
-
-class HistogramBucket(BaseModel):
-    """Holds between two edges in seconds; the last bucket has no end."""
-
-    from_s: int
-    to_s: int | None
-    holds: int
-
-
-class HoldTimeDistribution(BaseModel):
-    """Seconds after the hold, as percentiles (by number, empty without holds) and as a histogram."""
-
-    holds: int
-    percentiles_s: dict[str, float]
-    histogram: list[HistogramBucket]
-
-
-class ShareEstimate(BaseModel):
-    """A share, or the difference of two, with its 95 % confidence interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-class ReturningHolders(BaseModel):
-    """Holders whose hold ended unpaid, those who held again, and those who then bought."""
-
-    left: int
-    returned: int
-    bought: int
-    share: ShareEstimate | None
-
-
-class HoldTtlSuggestion(BaseModel):
-    """The shortest hold in which `kept_percent` of the buyers began to pay; null while there are too few buyers."""
-
-    hold_ttl_s: int | None
-    now_s: int
-    kept_percent: int
-    buyers: int
-    buyers_min: int
-    late_percent: float
-
-
-class VariantConversion(BaseModel):
-    """Holders of one variant of `hold_ttl_s`: how many, how many bought, and how many have no outcome yet."""
-
-    arm: str
-    hold_ttl_s: int | None
-    fans: int
-    bought: int
-    open: int
-    conversion: ShareEstimate | None
-
-
-class VariantDifference(ShareEstimate):
-    """How much more of b's holders buy than of a's, and what that shows."""
-
-    verdict: Literal["b sells more", "a sells more", "no difference shown"]
-
-
-class HoldTimesReport(BaseModel):
-    """How long holders take from hold to payment, who returns, and which length of a hold sells more."""
-
-    event_id: str
-    holds: int
-    fans: int
-    to_payment: HoldTimeDistribution
-    to_confirmed: HoldTimeDistribution
-    returning: ReturningHolders
-    suggestion: HoldTtlSuggestion
-    arms: list[VariantConversion]
-    b_minus_a: VariantDifference | None
 
 
 class StockInvariant(BaseModel):
@@ -176,20 +100,3 @@ class HoldsFlow(BaseModel):
     sections: list[SectionFlow]
     first_at: datetime | None
     last_at: datetime | None
-
-
-class HoldsStep(BaseModel):
-    """One step of time, by its number: holds begun, sold, expired and cancelled in it."""
-
-    step: int
-    held: int
-    confirmed: int
-    expired: int
-    cancelled: int
-
-
-class HoldsHistory(BaseModel):
-    """The steps in which anything happened, and reservations by the reason of their release over the whole sale."""
-
-    steps: list[HoldsStep]
-    released: dict[str, int]

@@ -5,26 +5,21 @@ all its fields: one that is not named here is a mistake and is refused where the
 """
 
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
-import httpx
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    StringConstraints,
     model_validator,
 )
 
-from shared.contracts.admin.page import Page
-from shared.contracts.fields import Body, EventId, PlainText, SeatId, SectionId
+from shared.contracts.fields import Body, PlainText, SeatId, SectionId
 from shared.contracts.orders import OrderView
 
 AMOUNT_MAX = 10**12
 TICKETS_MAX = 100
-PORT_MAX = 65_535
 
 
 def _text_of(at: Any) -> Any:
@@ -32,11 +27,6 @@ def _text_of(at: Any) -> Any:
 
 
 Time = Annotated[str, BeforeValidator(_text_of), Field(json_schema_extra={"format": "date-time"})]
-DeliveryStatus = Literal["pending", "delivered", "failed"]
-WebhookKind = Literal["order.created", "order.confirmed", "order.cancelled", "order.expired", "order.refunded"]
-WEBHOOK_KINDS: tuple[WebhookKind, ...] = (
-    "order.created", "order.confirmed", "order.cancelled", "order.expired", "order.refunded",
-)  # fmt: skip
 
 
 class Answered(BaseModel):
@@ -152,78 +142,28 @@ class InvariantReport(Answered):
     invariants: list[InvariantResult]
 
 
-def _plain_url(text: str) -> str:
-    try:
-        url = httpx.URL(text)
-    except httpx.InvalidURL as refused:
-        raise ValueError("not a URL") from refused
-    if not url.host or url.userinfo or url.fragment or not 0 < (url.port or 443) <= PORT_MAX:
-        raise ValueError("a URL with a host, without a user name and without a fragment")
-    return text
+class RecentTickets(Answered):
+    """Tickets confirmed in each of the last seconds, oldest first, of how many orders."""
+
+    tickets: list[int]
+    orders: int
 
 
-WebhookUrl = Annotated[
-    str, StringConstraints(pattern=r"^https?://[\x21-\x7e]+$", max_length=1000), AfterValidator(_plain_url)
-]
+class OrdersFlow(Answered):
+    """Fans who ever ordered, those of them with a confirmed order, and orders by status. `due` counts orders whose next
+    step is due, `declines` declined payments by the provider's reason.
+    """
 
-
-class NewWebhookEndpoint(Body):
-    """Which events to send where, of one event or of all."""
-
-    url: WebhookUrl
-    kinds: list[WebhookKind] = Field(
-        default_factory=lambda: list(WEBHOOK_KINDS), min_length=1, max_length=len(WEBHOOK_KINDS)
-    )
-    event_id: EventId | None = None
-    description: PlainText | None = None
-    reason: PlainText
-
-
-class WebhookEndpoint(Answered):
-    """A webhook endpoint. `failing_since`: no delivery succeeded since then."""
-
-    endpoint_id: str
-    url: str
-    kinds: list[str]
-    event_id: str | None
-    description: str | None
-    created_at: Time
-    failing_since: Time | None
-    disabled_at: Time | None
-    disabled_reason: str | None
-
-
-class CreatedWebhookEndpoint(WebhookEndpoint):
-    """A new endpoint with its signing secret, which is shown this once."""
-
-    secret: str
-
-
-class WebhookEndpoints(Answered):
-    """All webhook endpoints, oldest first."""
-
-    endpoints: list[WebhookEndpoint]
-
-
-class WebhookDelivery(Answered):
-    """One message to one endpoint: `due_at` is the next attempt, `answer_status` the latest HTTP status received."""
-
-    id: int
-    endpoint_id: str
-    message_id: str
-    kind: str
     event_id: str
-    reference: str
-    status: str
-    attempts: int
-    created_at: Time
-    due_at: Time | None
-    delivered_at: Time | None
-    answer_status: int | None
-    error: str | None
-
-
-class WebhookDeliveryPage(Page):
-    """Deliveries of an endpoint, newest first."""
-
-    deliveries: list[WebhookDelivery]
+    at: datetime
+    fans_ordered: int
+    fans_confirmed: int
+    confirmed_ever: int
+    by_status: dict[str, int]
+    oldest_pending_s: float | None
+    due: int
+    oldest_due_s: float | None
+    declines: dict[str, int]
+    recent: RecentTickets
+    first_at: datetime | None
+    last_at: datetime | None

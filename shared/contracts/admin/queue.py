@@ -200,19 +200,3 @@ class LineFlow(BaseModel):
     wait: WaitTimes
     first_at: AwareDatetime | None
     last_at: AwareDatetime | None
-
-
-class LineStep(BaseModel):
-    """One step of time, by its number: fans who joined, and fans called for the first time and their waits."""
-
-    step: int
-    joined: int
-    called: int
-    wait_p50_s: float | None
-    wait_p95_s: float | None
-
-
-class LineHistory(BaseModel):
-    """The steps in which anything happened."""
-
-    steps: list[LineStep]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from shared.contracts.admin.console import Snapshot
+from features.console.schemas import Snapshot
 from shared.contracts.admin.operation import models
 from shared.contracts.admin.operator_calls import OPERATIONS
 from tests.browser.console.conftest import OpenAlone

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
+from features.console.schemas import ApprovalView, ApprovedCall
 from features.support.schemas import Timeline
-from shared.contracts.admin.approvals import ApprovalView, ApprovedCall
 from shared.errors.problems import InvalidRequest, SecondPersonNeeded, VersionMismatch
 from tests.browser.console.conftest import PHONE, OpenAlone, violations
 from tests.browser.console.desk import LATE_MS

@@ -5,10 +5,10 @@ from typing import Any
 
 import httpx
 
+from features.console.schemas import STREAM_PATH, Snapshot
 from features.reports.sale import read_flow
 from onsale.admin_client import AdminClient
 from onsale.server_sent_events import messages
-from shared.contracts.admin.console import STREAM_PATH, Snapshot
 from tests.support.running.fans import card, fan_of
 from tests.support.running.suite import RunningSuite
 from tests.support.wait import wait_until

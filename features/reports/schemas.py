@@ -1,15 +1,125 @@
-"""The admin API of orders, reports: charges, settlement, comparison with providers, and the ticket list of scanners.
+"""What the reports answer: flows by time, hold times, charges, settlement, comparison with providers, the ticket list
+of scanners.
 
-A sum counts what our money ledger has; a comparison says where a provider's own list disagrees with it.
+Counts are of fans or places, amounts are integers of the currency's minor units, times are RFC 3339 unless a name ends
+in `_s`. A sum counts what our money ledger has; a comparison says where a provider's own list disagrees with it.
 """
 
 from datetime import datetime
 from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from shared.contracts.admin.orders import Answered
 from shared.contracts.admin.page import Page
+
+
+class LineStep(BaseModel):
+    """One step of time, by its number: fans who joined, and fans called for the first time and their waits."""
+
+    step: int
+    joined: int
+    called: int
+    wait_p50_s: float | None
+    wait_p95_s: float | None
+
+
+class LineHistory(BaseModel):
+    """The steps in which anything happened."""
+
+    steps: list[LineStep]
+
+
+class HistogramBucket(BaseModel):
+    """Holds between two edges in seconds; the last bucket has no end."""
+
+    from_s: int
+    to_s: int | None
+    holds: int
+
+
+class HoldTimeDistribution(BaseModel):
+    """Seconds after the hold, as percentiles (by number, empty without holds) and as a histogram."""
+
+    holds: int
+    percentiles_s: dict[str, float]
+    histogram: list[HistogramBucket]
+
+
+class ShareEstimate(BaseModel):
+    """A share, or the difference of two, with its 95 % confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class ReturningHolders(BaseModel):
+    """Holders whose hold ended unpaid, those who held again, and those who then bought."""
+
+    left: int
+    returned: int
+    bought: int
+    share: ShareEstimate | None
+
+
+class HoldTtlSuggestion(BaseModel):
+    """The shortest hold in which `kept_percent` of the buyers began to pay; null while there are too few buyers."""
+
+    hold_ttl_s: int | None
+    now_s: int
+    kept_percent: int
+    buyers: int
+    buyers_min: int
+    late_percent: float
+
+
+class VariantConversion(BaseModel):
+    """Holders of one variant of `hold_ttl_s`: how many, how many bought, and how many have no outcome yet."""
+
+    arm: str
+    hold_ttl_s: int | None
+    fans: int
+    bought: int
+    open: int
+    conversion: ShareEstimate | None
+
+
+class VariantDifference(ShareEstimate):
+    """How much more of b's holders buy than of a's, and what that shows."""
+
+    verdict: Literal["b sells more", "a sells more", "no difference shown"]
+
+
+class HoldTimesReport(BaseModel):
+    """How long holders take from hold to payment, who returns, and which length of a hold sells more."""
+
+    event_id: str
+    holds: int
+    fans: int
+    to_payment: HoldTimeDistribution
+    to_confirmed: HoldTimeDistribution
+    returning: ReturningHolders
+    suggestion: HoldTtlSuggestion
+    arms: list[VariantConversion]
+    b_minus_a: VariantDifference | None
+
+
+class HoldsStep(BaseModel):
+    """One step of time, by its number: holds begun, sold, expired and cancelled in it."""
+
+    step: int
+    held: int
+    confirmed: int
+    expired: int
+    cancelled: int
+
+
+class HoldsHistory(BaseModel):
+    """The steps in which anything happened, and reservations by the reason of their release over the whole sale."""
+
+    steps: list[HoldsStep]
+    released: dict[str, int]
 
 
 class BookedCharge(Answered):
@@ -126,33 +236,6 @@ class ScannerTickets(Answered):
     as_of: str
     window_s: int
     tickets: list[ScannerTicket]
-
-
-class RecentTickets(Answered):
-    """Tickets confirmed in each of the last seconds, oldest first, of how many orders."""
-
-    tickets: list[int]
-    orders: int
-
-
-class OrdersFlow(Answered):
-    """Fans who ever ordered, those of them with a confirmed order, and orders by status. `due` counts orders whose next
-    step is due, `declines` declined payments by the provider's reason.
-    """
-
-    event_id: str
-    at: datetime
-    fans_ordered: int
-    fans_confirmed: int
-    confirmed_ever: int
-    by_status: dict[str, int]
-    oldest_pending_s: float | None
-    due: int
-    oldest_due_s: float | None
-    declines: dict[str, int]
-    recent: RecentTickets
-    first_at: datetime | None
-    last_at: datetime | None
 
 
 class OrdersStep(Answered):

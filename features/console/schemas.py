@@ -1,4 +1,4 @@
-"""What the operator's console answers: the sign-in, the events, the figures of one sale and the messages of its stream.
+"""What the operator's console answers: sign-in, events, the figures of one sale, the messages of its stream, approvals.
 
 One record of figures (`Vitals`) is made a second and event, whoever watches. A figure that is not known is null, and
 none is interpolated. `ages` says how old the figures of each part are, so that a screen can grey what it cannot trust.
@@ -6,9 +6,8 @@ none is interpolated. `ages` says how old the figures of each part are, so that 
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, Field, SecretStr
+from pydantic import AwareDatetime, BaseModel, Field, SecretStr, StringConstraints
 
-from shared.contracts.admin.approvals import ApprovalView
 from shared.contracts.fields import Body, PlainText
 from shared.contracts.frames import RoomState
 from shared.contracts.queue import PlaceState
@@ -203,6 +202,50 @@ class Change(BaseModel):
     reason: str | None
     before: dict[str, Any] | None
     after: dict[str, Any] | None
+
+
+BODY_MAX_CHARS = 16 * 1024
+Header = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,255}$")]
+
+
+class NewApproval(Body):
+    """A request that needs a second person: `body` is the text that will be sent, with the reason in it."""
+
+    control: str
+    body: Annotated[str, StringConstraints(min_length=2, max_length=BODY_MAX_CHARS)]
+    idempotency_key: Header | None = None
+    if_match: Header | None = None
+
+
+class ApprovedCall(BaseModel):
+    """What the requester sends, with `approval` as the header `Onsale-Approval`."""
+
+    path: str
+    body: str
+    idempotency_key: str | None
+    if_match: str | None
+    approval: str
+
+
+class ApprovalView(BaseModel):
+    """Who wants to do what and why, and what a second person decided. `call` is told to the requester alone."""
+
+    id: str
+    control: str
+    role: Literal["operator", "admin"]
+    reason: str
+    figures: dict[str, Any]
+    requested_by: str
+    status: Literal["pending", "approved", "refused"]
+    decided_by: str | None
+    expires_ms: int
+    call: ApprovedCall | None = None
+
+
+class ApprovalList(BaseModel):
+    """The requests of an event that have not expired, oldest first."""
+
+    approvals: Annotated[list[ApprovalView], Field(description="pending and decided ones")]
 
 
 class Snapshot(BaseModel):
