@@ -30,7 +30,7 @@ PAGES = "tests/browser/pages/"  # in one worker, so that there is one Chromium
 SUITE, SUITE_TIMEOUT_S = "suite", 300  # a test may start the suite first, on a busy machine
 WHOLE_SUITE = (  # these use the suite; all in one worker, so that there is one
     "tests/journeys/", "tests/browser/buying/", "tests/browser/console/test_a_sale.py",
-    "tests/onsale/cli/test_command_line.py", "tests/onsale/cli/test_event_files.py",
+    "tests/onsale/cli/test_command_line.py",
     "features/webhooks/tests/test_webhook_commands.py", "tests/structure/test_own_package.py",
     "tests/test_without_features.py", "proof/",
 )  # fmt: skip

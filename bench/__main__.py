@@ -10,19 +10,16 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from bench.harness.measurement import Effort, Finding, Measurement
-from bench.harness.rounds import bare_per_cpu_s, one_round
-from bench.harness.testbed import Testbed, testbed
+from bench.harness.measurement import Effort, Finding, Measurement, Testbed, bare_per_cpu_s, one_round, testbed
 from bench.journey.journey import journey
 from bench.journey.peer import peer
 from bench.journey.replay import replay
 from bench.journey.suites import suites
 from bench.line.admissions import admissions
 from bench.line.designs import designs
-from bench.line.joins import joins
+from bench.line.joins import joins, sale_log
 from bench.line.memory import memory
 from bench.line.refill import refill
-from bench.line.sale_log import sale_log
 from bench.line.status import status
 from bench.orders.checkout import checkout
 from bench.orders.order_cost import order_cost

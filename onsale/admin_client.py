@@ -11,8 +11,7 @@ import httpx
 from pydantic import ValidationError
 
 from onsale.client import Operator, Problem
-from onsale.client.connection import Request
-from onsale.client.problem import NO_ANSWER, Answer
+from onsale.client.connection import NO_ANSWER, Answer, Request
 from onsale.errors import OperatorError
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import Any
 import httpx
 
 from onsale.client import Client, Problem
-from onsale.client.connection import Request
-from onsale.client.problem import NO_ANSWER, Answer, json_object
+from onsale.client.connection import NO_ANSWER, Answer, Request, json_object
 
 PAUSE_S, TIMEOUT_S = (0.1, 0.4), 20.0
 AGAIN = {NO_ANSWER, 429, 503}

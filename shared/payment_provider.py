@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from shared.rules.money import format_money
+from shared.rules.currencies import format_money
 
 ChargeStatus = Literal["requires_action", "processing", "authorised", "succeeded", "failed", "cancelled"]
 DisputeStatus = Literal["open", "won", "lost"]

@@ -1,5 +1,5 @@
 """Dependencies are declared if the code imports them and only then. That production needs none of laptops and tests is
-shown by `proof/deploy/test_production_packages.py`.
+shown by `proof/deploy/test_package.py`.
 """
 
 import ast
@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from shared import VERSION
-from tests.support.packages import PROJECT, ROOT, providers
+from tests.support.programs import PROJECT, ROOT, providers
 
 OUR_PACKAGES = ("services", "shared", "onsale", "features")
 NEVER_IMPORTED = {

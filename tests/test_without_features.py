@@ -10,8 +10,7 @@ from redis.asyncio import Redis
 
 from onsale.client import Problem
 from shared.errors.problems import MEDIA_TYPE
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import bearer, running_suite
+from tests.support.running.suite import bearer, fan_of, running_suite
 from tests.support.wait import wait_until
 
 ROOT = Path(__file__).parents[1]

@@ -27,7 +27,7 @@ FAST = ("-m", "not redis and not postgres and not journey and not browser and no
 DATABASE_TESTS = (
     "-m", "",
     "tests/journeys/buying/test_one_fan.py", "tests/onsale/cli/test_command_line.py",
-    "tests/shared/postgres/test_migrations.py", "tests/queue/admin/test_migrations.py", "proof/plans",
+    "tests/shared/postgres/test_migrations.py", "proof/plans",
     "tests/queue/recovery/test_rebuild.py", "tests/queue/recovery/test_redis_unavailable.py",
     "tests/inventory/redis_stock/test_rebuild.py",
 )  # fmt: skip

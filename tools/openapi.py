@@ -9,7 +9,7 @@ from typing import Any, Literal
 from shared import VERSION
 from shared.features import package_of, services
 from shared.web.api_document import PROBLEM, SECURITY_SCHEMES
-from tools.clients.schemas import REF, reachable
+from tools.clients.fan_code import REF, reachable
 
 Readers = Literal["fans", "operators"]
 PROBES = frozenset({"/livez", "/readyz", "/metrics", "/version"})

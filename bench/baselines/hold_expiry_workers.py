@@ -12,8 +12,7 @@ from typing import Any
 import redis.asyncio
 from fastapi import FastAPI
 
-from bench.baselines.pool import read_sql
-from bench.baselines.service import service
+from bench.baselines.service import read_sql, service
 
 POLL_S, AT_ONCE, JOBS_AT_ONCE = 0.25, 500, 8
 SCAN = read_sql("end_due_holds")

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import asyncpg
 
-from bench.baselines.pool import open_pool, read_sql
+from bench.baselines.service import open_pool, read_sql
+from bench.harness.measurement import Trial
 from bench.harness.pipes import Operation, Pipes, Timing, one_round_trip, prepare, run_calls
-from bench.harness.testbed import Trial
 from onsale.local.engines import with_driver
 
 PLACES_PER_COMMAND = 1000

@@ -1,9 +1,13 @@
-"""What the textbook services share: `/readyz`, a pool of PostgreSQL connections, and the check of a pass."""
+"""What the textbook services share: `/readyz`, a pool of PostgreSQL connections, and the check of a pass.
+
+The baselines' pool of PostgreSQL connections, tuned alike: a fixed size, and no reset query on release.
+"""
 
 import base64
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -11,7 +15,23 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from fastapi import FastAPI, HTTPException
 
-from bench.baselines.pool import open_pool, read_sql
+CONNECTIONS = 32
+SQL = Path(__file__).parent / "sql"
+
+
+def open_pool(postgres_url: str) -> Any:
+    """A pool to enter. asyncpg would otherwise reset a connection's session after every use, in a round trip."""
+    return asyncpg.create_pool(postgres_url, min_size=CONNECTIONS, max_size=CONNECTIONS, reset=_reset_nothing)
+
+
+def read_sql(name: str) -> str:
+    """The statements of `sql/<name>.sql`."""
+    return (SQL / f"{name}.sql").read_text()
+
+
+async def _reset_nothing(_: Any) -> None:
+    """The baselines change no session settings, so there is nothing to reset."""
+
 
 Claims = dict[str, Any]
 LOCK = "SELECT pg_advisory_xact_lock(1)"

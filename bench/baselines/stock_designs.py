@@ -10,9 +10,9 @@ from typing import Any, Self
 
 import redis.asyncio
 
-from bench.baselines.pool import open_pool, read_sql
+from bench.baselines.service import open_pool, read_sql
 from bench.harness.pipes import Operation, Pipes, Timing, prepare, run_calls
-from bench.stock.shop import TICKETS, SaleResult, Venue
+from bench.stock.our_stock import TICKETS, SaleResult, Venue
 
 HOLD_TTL_S = 600
 

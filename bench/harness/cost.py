@@ -1,19 +1,21 @@
 """The cost of one answer: processor time of every service and database, rows and bytes in PostgreSQL, bytes in Valkey.
 
-Processes of one service are added up. What the servers spend at rest in the same time is subtracted.
+Processes of one service are added up. What the servers spend at rest in the same time is subtracted. Processor time is
+that of a process and all its descendants, as the kernel counts it in nanoseconds; processes that have ended are not
+counted, so measure servers that keep running.
 """
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
-from bench.harness.cpu import cpu_s
-from bench.harness.testbed import Trial
-from bench.scale.growth_line import REST_S, US_PER_S
+from bench.harness.measurement import Trial, cpu_seconds
 from tests.support.wait import wait_until
+
+US_PER_S, REST_S = 1_000_000, 1.5
+
 
 SETTLED_S, POLL_S, LOG = 60.0, 0.05, "log:*"
 DATABASE_COUNTS = """
@@ -63,14 +65,6 @@ class Cost:
     per_answer: Mapping[str, float] = field(default_factory=dict)
     publish_lag_s: float = 0.0
     checked: list[str] = field(default_factory=list)
-
-
-def cpu_seconds(trial: Trial) -> Counter[str]:
-    """Processor seconds so far, by service and database."""
-    spent: Counter[str] = Counter()
-    for name, pid in {**trial.pids, **trial.testbed.pids}.items():
-        spent[name.partition("-")[0]] += cpu_s(pid)  # type: ignore[assignment] # seconds have fractions
-    return spent
 
 
 async def cost(trial: Trial, up: Callable[[Trial], AbstractAsyncContextManager[Workload]]) -> Cost:

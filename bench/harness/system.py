@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from bench.harness.testbed import Trial
+from bench.harness.measurement import Trial
 from onsale.admin_client import AdminClient
 from onsale.local.ports import HOST, free_port
 from shared.contracts.event_file import EventFile

@@ -13,12 +13,17 @@ from typing import Any
 
 import orjson
 
-from bench.harness.cpu import command_line, cpu_s_by, descendants
-from bench.harness.measurement import CheckFailed
-from bench.harness.testbed import environment_without_ours, until_ready
+from bench.harness.measurement import (
+    CheckFailed,
+    command_line,
+    cpu_s_by,
+    descendants,
+    environment_without_ours,
+    until_ready,
+)
 from onsale.local.ports import HOST, free_port
 from onsale.local.process import Child
-from onsale.simulate.books import wrong_books
+from onsale.simulate.observations import wrong_books
 from tests.support.wait import wait_until
 
 ROOT = Path(__file__).parents[2]

@@ -13,10 +13,10 @@ from bench.harness.measurement import (
     Effort,
     Figures,
     Finding,
+    Testbed,
+    bare_per_cpu_s,
     verdict,
 )
-from bench.harness.rounds import bare_per_cpu_s
-from bench.harness.testbed import Testbed
 from bench.journey.commands import SUITE, Journey, Visitors, demo_suite
 
 EVENT_ID, FANS, ARRIVE_OVER_S, QUICK_FANS, QUICK_S = "flash-2026", 2_000, 5.0, 40, 1.0

@@ -13,9 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from bench.harness.cpu import cpu_s
-from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding, verdict
-from bench.harness.testbed import Testbed, Trial, environment_without_ours, until_ready
+from bench.harness.measurement import (
+    CheckFailed,
+    Claim,
+    Effort,
+    Figures,
+    Finding,
+    Testbed,
+    Trial,
+    cpu_s,
+    environment_without_ours,
+    until_ready,
+    verdict,
+)
 from bench.journey.commands import SUITE, Journey, Visitors, demo_suite
 from bench.journey.journey import ARRIVE_OVER_S, EVENT_ID, FANS, QUICK_FANS, QUICK_S
 from onsale.local.ports import HOST, free_port

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding, verdict
-from bench.harness.testbed import Testbed
+from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding, Testbed, verdict
 from bench.journey.arrivals import BUSIEST, BUSY, RESERVATIONS, SECONDS, SOLD_OUT_S, tickets
 from bench.journey.commands import Visitors, demo_suite
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from bench.journey.arrivals import moments
 from onsale.cli.context import run_async
 from onsale.simulate.command import Crowd
-from onsale.simulate.profiles import Profile
+from onsale.simulate.observations import Profile
 
 DETERMINED = Profile(methods={"ok": 1}, leaves_line=0, leaves_hold=0, repeats_hold=0, page={"pay": 1})
 

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from statistics import median
 
-from bench.harness.measurement import Claim, Effort, Figures, Finding, verdict
-from bench.harness.testbed import Testbed
+from bench.harness.measurement import Claim, Effort, Figures, Finding, Testbed, verdict
 from bench.journey.commands import SUITE, Journey, Visitors, demo_suite
 from bench.journey.journey import ARRIVE_OVER_S, EVENT_ID, FANS, QUICK_FANS, QUICK_S, cost_us, require_guarantees
 

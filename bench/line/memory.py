@@ -3,8 +3,7 @@
 import redis.asyncio
 
 from bench.baselines.line_designs import SortedSet
-from bench.harness.measurement import Claim, Effort, Figures, Finding
-from bench.harness.testbed import Testbed, Trial
+from bench.harness.measurement import Claim, Effort, Figures, Finding, Testbed, Trial
 from bench.line.waiting_rooms import Queue, queue
 
 SIZES, QUICK_SIZES = (10_000, 100_000, 1_000_000, 2_000_000), (1_000, 5_000)

@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 
 from bench.line.joins import EVENT
 from bench.line.status import status_requests
-from onsale.server.gc_tuning import short_pauses
+from onsale.server.pauses import short_pauses
 from onsale.server.request_limits import IncompleteRequests
 from onsale.server.uvicorn_protocol import SingleWriteProtocol
 from services.gateway.app import build_state, create_app

@@ -9,8 +9,7 @@ import redis.asyncio
 
 from bench.baselines.line_designs import fan
 from bench.harness import system
-from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
-from bench.harness.testbed import Testbed, Trial
+from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding, Testbed, Trial
 from bench.line.joins import EVENT
 from services.queue import redis_keys
 from shared.postgres.engine import raw_statement

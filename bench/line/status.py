@@ -12,8 +12,7 @@ import orjson
 
 from bench.harness import system
 from bench.harness.load import LoadResult, request
-from bench.harness.measurement import CheckFailed, Measurement, Side, Target
-from bench.harness.testbed import Trial
+from bench.harness.measurement import CheckFailed, Measurement, Side, Target, Trial
 from bench.line.joins import EVENT, PLACES
 from onsale.local.ports import HOST
 from shared.security.tokens import QueueToken, QueueTokens, development_keys

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from bench.harness.testbed import Trial
+from bench.harness.measurement import Trial
 from bench.line.joins import EVENT
 from services.queue.admission.gatekeeper import run_tick
 from services.queue.app import build

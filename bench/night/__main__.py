@@ -15,8 +15,7 @@ from typing import get_args
 import uvloop
 from rich.console import Console
 
-from bench.harness.cost import cpu_seconds
-from bench.harness.testbed import Testbed, testbed
+from bench.harness.measurement import Testbed, cpu_seconds, testbed
 from bench.night import crowd, suite
 from bench.night.crowd import Plan
 from bench.night.fan import Pool, Sale

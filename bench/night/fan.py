@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn
 import orjson
 
 from bench.harness.load import Answer, request
-from bench.night.record import Record
+from bench.night.suite import Record
 from onsale.client.fan import CALLED, LOST, OVER
 
 ATTEMPTS_MAX = 8

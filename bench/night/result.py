@@ -13,13 +13,12 @@ from rich.table import Table
 from bench.harness.load import quantile
 from bench.harness.measurement import verdict
 from bench.night.crowd import CONNECTIONS, Plan
-from bench.night.record import Record
-from bench.night.suite import Rules
+from bench.night.suite import Record, Rules
 from bench.record import front
 from bench.record.digest import digest
 from bench.record.page_blocks import Block
 from bench.scale import plan_and_night, simulation
-from features.reports.svg_plot import Line, line_plot
+from features.reports.page import Line, line_plot
 
 APART = frozenset({"sandbox"})  # other people's server
 RATE_OVER_S = 5

@@ -6,13 +6,21 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from bench.harness import load
-from bench.harness.cost import cpu_seconds
 from bench.harness.load import Load, LoadResult, quantile
-from bench.harness.measurement import US_PER_S, CheckFailed, Claim, Effort, Figures, Finding, budget_claim
-from bench.harness.rounds import bare_per_cpu_s
-from bench.harness.testbed import Testbed, Trial
-from bench.orders.orders import PASS_PUBLIC_KEY
-from bench.orders.purchases import purchases, serve_ours, serve_textbook
+from bench.harness.measurement import (
+    US_PER_S,
+    CheckFailed,
+    Claim,
+    Effort,
+    Figures,
+    Finding,
+    Testbed,
+    Trial,
+    bare_per_cpu_s,
+    budget_claim,
+    cpu_seconds,
+)
+from bench.orders.orders import PASS_PUBLIC_KEY, purchases, serve_ours, serve_textbook
 from onsale.local.ports import HOST, free_port
 from shared.postgres.engine import raw_statement
 from shared.security.tokens import b64, development_keys

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.harness.cpu import cpu_s
-from bench.harness.measurement import US_PER_S, CheckFailed, Claim, Effort, Figures, Finding
-from bench.harness.testbed import Testbed, Trial
+from bench.harness.measurement import US_PER_S, CheckFailed, Claim, Effort, Figures, Finding, Testbed, Trial, cpu_s
 from services.orders.checkout.checkout import OrderDraft, OrderWriter, new_order
 from services.orders.checkout.requests import NewOrder
 from services.orders.pricing.quote import Prices, price

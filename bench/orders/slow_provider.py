@@ -8,12 +8,10 @@ from dataclasses import dataclass
 import psutil
 
 from bench.harness import load
-from bench.harness.cpu import descendants
 from bench.harness.load import Load
-from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding, verdict
-from bench.harness.testbed import Testbed, Trial
+from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding, Testbed, Trial, descendants, verdict
 from bench.orders.checkout import PACED_SHARE, PROVIDER_S, TIMEOUT_S, serve_with_provider, until_charged
-from bench.orders.purchases import purchases
+from bench.orders.orders import purchases
 from onsale.local.ports import HOST
 from services.orders.tuning import DEFAULTS
 from shared.postgres.engine import raw_statement

@@ -5,8 +5,7 @@ from typing import Any
 
 from playwright.async_api import Browser, Page, ViewportSize, async_playwright
 
-from bench.harness.measurement import Claim, Effort, Figures, Finding
-from bench.harness.testbed import Testbed
+from bench.harness.measurement import Claim, Effort, Figures, Finding, Testbed
 from tests.browser.steps import put_on_sale
 from tests.support.programs import find_program
 from tests.support.running.suite import RunningSuite, running_suite

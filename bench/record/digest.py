@@ -33,9 +33,9 @@ CODE: Mapping[str, Sequence[str]] = {
     "replay": _COMMANDS,
     "peer": _COMMANDS,
     "joins": (*_LINE, "bench/line/joins.py", "bench/baselines/textbook_joins.py"),
-    "sale_log": (*_LINE, "bench/line/sale_log.py", "bench/line/joins.py"),
+    "sale_log": (*_LINE, "bench/line/joins.py", "bench/line/joins.py"),
     "status": (*_LINE, "bench/line/status.py", "bench/baselines/bare.py"),
-    "admissions": (*_LINE, "bench/line/admissions.py", "bench/line/called_fans.py"),
+    "admissions": (*_LINE, "bench/line/admissions.py", "bench/line/admissions.py"),
     "reservations": (*_STOCK, "bench/stock/reservations.py", "bench/baselines/textbook_reservations.py"),
     "orders": (*_STOCK, *_ORDERS, "bench/orders", "bench/baselines/textbook_orders.py"),
     "orders_rush": (*_STOCK, *_ORDERS, "bench/orders", "bench/baselines/textbook_orders.py"),
@@ -59,7 +59,7 @@ CODE: Mapping[str, Sequence[str]] = {
     "map": ("bench/pages", *(f"web/fans/{name}.js" for name in _MAP)),
     "night": (*EVERY_SERVICE, "bench/night", "onsale/sandbox"),
 }
-EVERYWHERE = ("shared", "bench/harness", "bench/baselines/service.py", "bench/baselines/pool.py")
+EVERYWHERE = ("shared", "bench/harness", "bench/baselines/service.py", "bench/baselines/service.py")
 
 
 def digest(name: str, root: Path = ROOT) -> str:

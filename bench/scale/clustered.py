@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from bench.harness import load
 from bench.harness.load import Load
-from bench.harness.measurement import Claim, Effort, Figures, Finding, Round, Target, summarize
-from bench.harness.testbed import Testbed, Trial
+from bench.harness.measurement import Claim, Effort, Figures, Finding, Round, Target, Testbed, Trial, summarize
 from bench.line import joins
 from bench.stock import reservations
 from onsale.local.binaries import find_redis

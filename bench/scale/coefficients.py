@@ -13,8 +13,8 @@ import yaml
 from rich.console import Console
 
 from bench.record.results import Result, read
-from onsale.capacity.coefficients import PATH, Coefficient, Coefficients, MeasurementSource, parse
 from onsale.capacity.command import answer_for
+from onsale.capacity.sale import PATH, Coefficient, Coefficients, MeasurementSource, parse
 
 HERE = Path(__file__).parents[1]
 GUIDE = HERE.parent / "docs" / "operate" / "capacity.md"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from bench.harness.cpu import descendants
+from bench.harness.measurement import descendants
 
 ROOT = Path("/sys/fs/cgroup")
 PERIOD_US = 10_000

@@ -11,13 +11,12 @@ from contextlib import asynccontextmanager
 from bench.harness import load, system
 from bench.harness.cost import LoadSummary, Workload
 from bench.harness.load import Load, LoadResult, request
-from bench.harness.measurement import CheckFailed, Effort, summarize
-from bench.harness.testbed import Trial
+from bench.harness.measurement import CheckFailed, Effort, Trial, summarize
 from bench.line.joins import EVENT, JOIN
 from bench.line.joins import compare as joined
 from bench.line.status import ROOM, open_long_line, status_requests
 from bench.orders.checkout import sandbox, until_confirmed
-from bench.orders.purchases import hold_beforehand, purchases, serve_held
+from bench.orders.orders import hold_beforehand, purchases, serve_held
 from bench.stock.reservations import EVENT as SHOW
 from bench.stock.reservations import compare as held
 from bench.stock.reservations import reservation_requests

@@ -4,8 +4,7 @@ import statistics
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from bench.harness.measurement import Claim, Effort, Figures, Finding
-from bench.harness.testbed import Testbed
+from bench.harness.measurement import Claim, Effort, Figures, Finding, Testbed
 from bench.scale import growth_line, growth_stock
 
 FLAT_AT_MOST, SECONDS_MAX = 1.3, 4.0

@@ -4,18 +4,17 @@ import asyncio
 import time
 
 from bench.harness import load, system
-from bench.harness.cpu import cpu_s
+from bench.harness.cost import REST_S, US_PER_S
 from bench.harness.load import Load
-from bench.harness.measurement import CheckFailed, Effort
-from bench.harness.testbed import Testbed, Trial
+from bench.harness.measurement import CheckFailed, Effort, Testbed, Trial, cpu_s
 from bench.line.joins import EVENT, JOIN
 from bench.line.status import ROOM, open_long_line, status_requests
 from bench.line.waiting_rooms import Queue, queue
 from onsale.local.ports import HOST
 from services.queue.rooms.model import RequestedBy
 
-US_PER_S, TICKS, QUICK_TICKS, CALLS_A_TICK, RATE_PER_S = 1_000_000, 400, 20, 50, 1000
-STATUS_FANS, REST_S = 1_000, 1.5
+TICKS, QUICK_TICKS, CALLS_A_TICK, RATE_PER_S = 400, 20, 50, 1000
+STATUS_FANS = 1_000
 
 
 async def services_cost(testbed: Testbed, effort: Effort, size: int) -> dict[str, float]:

@@ -8,11 +8,10 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 from bench.harness import system
-from bench.harness.cpu import cpu_s
+from bench.harness.cost import US_PER_S
 from bench.harness.load import request
-from bench.harness.measurement import CheckFailed, Effort
-from bench.harness.testbed import Testbed
-from bench.scale.growth_line import US_PER_S, cost
+from bench.harness.measurement import CheckFailed, Effort, Testbed, cpu_s
+from bench.scale.growth_line import cost
 from bench.stock.reservations import EVENT, SEATS_PER_ROW, TICKETS, reservation_request
 from onsale.local.ports import HOST
 from shared.contracts.event_file import EventFile, GaSection, SeatedSection

@@ -12,8 +12,7 @@ from bench.record.page_blocks import Block
 from bench.scale.coefficients import GUIDE
 from bench.scale.simulation import measured_night
 from onsale.capacity.calculation import SERVICES, plan_sale
-from onsale.capacity.coefficients import PATH, Coefficients, parse
-from onsale.capacity.sale import MINUTE_S, Sale
+from onsale.capacity.sale import MINUTE_S, PATH, Coefficients, Sale, parse
 
 BLOCK = Block("plan and night", "`make night`, `make bench` and `python -m bench.scale.plan_and_night`")
 CALLS = {"join": "join", "status": "status", "claim": "pass", "hold": "hold", "order": "order"}  # of plan, of record

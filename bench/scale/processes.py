@@ -16,15 +16,12 @@ import orjson
 
 from bench.baselines.stub_services import EVENT as ARENA
 from bench.baselines.stub_services import line_frame
-from bench.harness.cost import Cost, LoadSummary, Workload, cost, cpu_seconds
-from bench.harness.measurement import Claim, Effort, Figures, Finding
-from bench.harness.testbed import Testbed, Trial
+from bench.harness.cost import Cost, LoadSummary, Workload, cost
+from bench.harness.measurement import Claim, Effort, Figures, Finding, Testbed, Trial, cpu_seconds
 from bench.scale import fleets
 from bench.scale.core_share import core_share
-from bench.streams.listener_processes import connect_listeners
-from bench.streams.listeners import ListenerGroup
-from bench.streams.stream_servers import our_notifier
-from bench.streams.streams import FRAMES, QUICK_FRAMES, publish_frames
+from bench.streams.listeners import ListenerGroup, connect_listeners
+from bench.streams.streams import FRAMES, QUICK_FRAMES, our_notifier, publish_frames
 from services.notifier.topics import frames
 from shared.contracts.frames import SectionCounts, StockFrame
 

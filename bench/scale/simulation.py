@@ -21,7 +21,7 @@ from rich.table import Table
 
 from bench.harness.measurement import US_PER_S
 from bench.record.page_blocks import Block
-from onsale.capacity.coefficients import PATH, Coefficients, parse
+from onsale.capacity.sale import PATH, Coefficients, parse
 
 SERVICES, DATABASES, CROWD = ("gateway", "queue", "inventory", "orders", "notifier"), ("postgres", "valkey"), "crowd"
 TICK_S, FRAME_WINDOW_S, PROVIDER_S = 0.2, 1.0, 0.05

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 from bench.harness import load, system
 from bench.harness.load import Load, LoadResult, quantile
-from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
-from bench.harness.testbed import Testbed, Trial
+from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding, Testbed, Trial
 from bench.stock.reservations import EVENT, PASS_KEYS, PRICE_MINOR, TICKETS, reservation_request
 from onsale.local.ports import HOST
 from shared.contracts.event_file import GaSection

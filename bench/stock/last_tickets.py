@@ -4,10 +4,8 @@ import itertools
 from dataclasses import dataclass
 
 from bench.baselines.stock_designs import AdvisorySum, ForUpdate, HotCounter, ReadThenWrite, TtlKey, UnitRows
-from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
-from bench.harness.testbed import Testbed
-from bench.stock.our_stock import OurStock
-from bench.stock.shop import TICKETS, Design, Venue
+from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding, Testbed
+from bench.stock.our_stock import TICKETS, Design, OurStock, Venue
 from bench.stock.stock_designs import AS_IT_IS, database_url, opened
 from shared.postgres import migrations
 

@@ -15,11 +15,10 @@ from typing import NamedTuple
 
 import httpx
 
-from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
-from bench.harness.testbed import Testbed, Trial
+from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding, Testbed, Trial
 from bench.stock.reservations import reservation_request
 from onsale.local.ports import HOST
-from onsale.server.gc_tuning import short_pauses
+from onsale.server.pauses import short_pauses
 from services.inventory.app import create_app
 from services.inventory.reconcile.invariants import check_invariants
 from services.inventory.redis_stock import rebuild

@@ -13,8 +13,7 @@ import orjson
 
 from bench.harness import system
 from bench.harness.load import LoadResult, request
-from bench.harness.measurement import CheckFailed, Measurement, Side, Target
-from bench.harness.testbed import Trial
+from bench.harness.measurement import CheckFailed, Measurement, Side, Target, Trial
 from shared.contracts.event_file import EventFile, GaSection, SeatedSection
 from shared.security.tokens import Pass, development_keys, sign_pass
 

@@ -11,13 +11,10 @@ from typing import Any
 
 import asyncpg
 
-from bench.baselines.pool import CONNECTIONS
+from bench.baselines.service import CONNECTIONS
 from bench.baselines.stock_designs import AdvisorySum, ForUpdate, HotCounter, TtlKey, UnitRows
-from bench.harness.cpu import cpu_s
-from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
-from bench.harness.testbed import Testbed, Trial
-from bench.stock.our_stock import OurStock
-from bench.stock.shop import TICKETS, Design, SaleResult, Venue, until
+from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding, Testbed, Trial, cpu_s
+from bench.stock.our_stock import TICKETS, Design, OurStock, SaleResult, Venue, until
 from onsale.local.engines import with_driver
 from shared.postgres import migrations
 from tests.support.engines.tcp_proxy import with_delay

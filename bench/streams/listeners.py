@@ -3,8 +3,11 @@
 `python -m bench.streams.listeners` reads a `ListenerGroup` as one line of JSON, connects, prints how long that took,
 and listens. A line on standard input requests a report of the frames since the last one; its end ends the process. A
 frame carries the time it was published as `@<ns>@`.
+
+Starts processes of `bench.streams.listeners` and collects their reports.
 """
 
+import asyncio
 import json
 import os
 import re
@@ -13,12 +16,19 @@ import socket
 import sys
 import time
 from array import array
+from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 from onsale.local.ports import HOST
 from shared.security.tokens import QueueToken, QueueTokens, development_keys
+
+LINE_S, STOP_S = 150.0, 30.0
+
 
 EVENT, STAMP = "arena", re.compile(rb"@(\d{19})@")
 CONNECTING_MAX, CONNECT_S = 200, 90.0
@@ -148,6 +158,65 @@ def main() -> None:
     except TimeoutError as late:
         sys.exit(f"too slow: {late}")
     listeners.serve()
+
+
+class ConnectionsMissing(Exception):
+    """Not all listeners could connect in time."""
+
+
+@dataclass
+class ListenerProcesses:
+    """Connected listeners; `connect_s` is how long connecting took the slowest process."""
+
+    processes: list[Process]
+    connect_s: float
+    lost: int
+
+    async def collect(self) -> list[dict[str, Any]]:
+        """The report of each process since the last call."""
+        for process in self.processes:
+            assert process.stdin is not None
+            process.stdin.write(b"?\n")
+        return [await _line(process) for process in self.processes]
+
+
+@asynccontextmanager
+async def connect_listeners(groups: Sequence[ListenerGroup]) -> AsyncIterator[ListenerProcesses]:
+    """One process for each group, all connected inside this context."""
+    async with AsyncExitStack() as stack:
+        processes = [await stack.enter_async_context(_process(group)) for group in groups]
+        reports = await asyncio.gather(*map(_line, processes))
+        yield ListenerProcesses(processes, max(one["seconds"] for one in reports), sum(one["lost"] for one in reports))
+
+
+@asynccontextmanager
+async def _process(group: ListenerGroup) -> AsyncIterator[Process]:
+    command = [sys.executable, "-P", "-m", "bench.streams.listeners"]
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, env=environment)
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(asdict(group)).encode() + b"\n")
+    try:
+        yield process
+    finally:
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(STOP_S):
+                await process.wait()
+        except TimeoutError:  # it is still connecting
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+async def _line(process: Process) -> dict[str, Any]:
+    assert process.stdout is not None
+    async with asyncio.timeout(LINE_S):
+        line = await process.stdout.readline()
+    if not line:
+        raise ConnectionsMissing
+    report: dict[str, Any] = json.loads(line)
+    return report
 
 
 if __name__ == "__main__":

@@ -4,12 +4,9 @@ import asyncio
 import random
 import time
 
-from bench.harness.measurement import Claim, Effort, Figures, Finding
-from bench.harness.testbed import Testbed
-from bench.streams.listener_processes import connect_listeners
-from bench.streams.listeners import ListenerGroup
-from bench.streams.stream_servers import StreamServer, our_notifier
-from bench.streams.streams import pss_bytes
+from bench.harness.measurement import Claim, Effort, Figures, Finding, Testbed
+from bench.streams.listeners import ListenerGroup, connect_listeners
+from bench.streams.streams import StreamServer, our_notifier, pss_bytes
 
 SECONDS, QUICK_SECONDS = 600.0, 4.0
 STAY, CHURN = 2_000, 1_000

@@ -4,8 +4,7 @@ from typing import Annotated
 
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
-from shared.contracts.admin.page import Page
-from shared.contracts.fields import Body, ReasonText
+from shared.contracts.fields import Body, Page, ReasonText
 
 CodeId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 CodeText = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", min_length=1, max_length=64)]

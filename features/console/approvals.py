@@ -18,7 +18,7 @@ from shared.contracts.admin.operation import models
 from shared.contracts.fields import refusal
 from shared.errors.problems import InvalidRequest, NotAllowed, Problem
 from shared.postgres.engine import AsyncEngine
-from shared.process.controls import CONTROLS
+from shared.process.settings import CONTROLS
 from shared.runtime.clock import now_ms
 from shared.security.auth import (
     APPROVAL_S,

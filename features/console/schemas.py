@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, BaseModel, Field, SecretStr, StringConstrain
 from shared.contracts.fields import Body, PlainText
 from shared.contracts.frames import RoomState
 from shared.contracts.queue import PlaceState
-from shared.rules.two_persons import Role
+from shared.security.auth import Role
 
 Part = Literal["queue", "inventory", "orders", "notifier"]  # whom the console asks
 ProcessState = Literal["up", "busy", "silent"]

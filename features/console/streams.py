@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from features.console.metrics import CUT, STREAMS
 from features.console.schemas import ActiveAlarm, ApprovalView, Change, Process, Snapshot, Vitals
-from shared.concurrency.tasks import stop
+from shared.concurrency.background import stop
 from shared.web.request import request_of
 
 RETRY_MS = 1_000

@@ -20,8 +20,7 @@ from features.doctor.databases import check_postgres, check_redis
 from shared import VERSION
 from shared.contracts.admin.checks import Check, ServiceChecks, broken, ok, suspicious
 from shared.process.clock_offsets import POSTGRES_NOW, STEP_MS, ahead_ms, redis_ms
-from shared.process.removed_settings import removed_and_set
-from shared.process.settings import PublicSettings, ServiceSettings
+from shared.process.settings import PublicSettings, ServiceSettings, removed_and_set
 from shared.redis.client import Redis, primaries
 from shared.routes import Service
 from shared.rules.addresses import is_loopback

@@ -7,8 +7,7 @@ from services.queue.admin.rooms import ROOM, WantedVersion, with_etag
 from services.queue.rooms.model import RequestedBy
 from services.queue.state import StateDep
 from shared.contracts.admin.queue import RoomView
-from shared.rules.two_persons import control
-from shared.security.auth import AnAdmin
+from shared.security.auth import AnAdmin, control
 from shared.web.parts import Part
 from shared.web.request import EventIdPath
 

@@ -7,8 +7,7 @@ from typing import Self
 from pydantic import AwareDatetime, Field, model_validator
 
 from shared.contracts.admin.orders import Answered, Time
-from shared.contracts.admin.page import Page
-from shared.contracts.fields import PlainText, SectionId
+from shared.contracts.fields import Page, PlainText, SectionId
 from shared.contracts.prices import AmountOrPercent
 
 USES_MAX = 100_000

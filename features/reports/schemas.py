@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from shared.contracts.admin.orders import Answered
-from shared.contracts.admin.page import Page
+from shared.contracts.fields import Page
 
 
 class LineStep(BaseModel):

@@ -7,8 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from shared.contracts.admin.orders import AdminOrder, Answered, Reason, Time
-from shared.contracts.admin.page import Page
-from shared.contracts.fields import RATE_MIN_PER_S
+from shared.contracts.fields import RATE_MIN_PER_S, Page
 
 RATE_MAX_PER_S = 200.0
 Decision = Literal["confirm", "refund", "expire"]

@@ -6,8 +6,7 @@ import httpx
 from pydantic import AfterValidator, Field, StringConstraints
 
 from shared.contracts.admin.orders import Answered, Time
-from shared.contracts.admin.page import Page
-from shared.contracts.fields import Body, EventId, PlainText
+from shared.contracts.fields import Body, EventId, Page, PlainText
 
 PORT_MAX = 65_535
 DeliveryStatus = Literal["pending", "delivered", "failed"]

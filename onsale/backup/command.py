@@ -10,12 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from onsale import event_files
-from onsale.backup.create import take_backup, take_snapshot
+from onsale.backup.create import DATABASE_ERRORS, take_backup, take_snapshot
 from onsale.backup.databases import all_databases_named, running_databases
-from onsale.backup.folder import BadBackup, keep_days, keep_newest, whole_folder
-from onsale.backup.manifest import Manifest
+from onsale.backup.manifest import BadBackup, Manifest, keep_days, keep_newest, whole_folder
 from onsale.backup.restore import load_databases, read_manifest, require_empty_databases
-from onsale.backup.table_copy import DATABASE_ERRORS
 from onsale.cli.context import DATA_DIR, DataDir, out, run_async
 from onsale.data_dir import ADMIN_KEY_FILE
 from onsale.local.engines import start_databases

@@ -15,7 +15,7 @@ from typing import Any
 
 import asyncpg
 
-from onsale.backup.folder import BadBackup
+from onsale.backup.manifest import BadBackup
 from onsale.data_dir import read_engines_file
 from onsale.local.engines import DataDirInUse, start_databases
 from shared.errors.database import WrongDatabase

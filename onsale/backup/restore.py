@@ -10,11 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from onsale.backup.create import Report
+from onsale.backup.create import DATABASE_ERRORS, Report, copy_in, quoted
 from onsale.backup.databases import HAS_SCHEMA, ORDER, connected
-from onsale.backup.folder import BadBackup
-from onsale.backup.manifest import Manifest, SchemaEntry
-from onsale.backup.table_copy import DATABASE_ERRORS, copy_in, quoted
+from onsale.backup.manifest import BadBackup, Manifest, SchemaEntry
 from shared.messaging.republish import REPUBLISH_S, set_back_statement
 from shared.postgres import migrations
 from shared.postgres.schema_version import revisions

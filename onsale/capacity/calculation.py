@@ -1,22 +1,184 @@
 """Calculates what a sale needs: processes, cores, bytes and sockets. Each is a rate times its measured cost.
 
 A service gets what the harder of its two moments needs; a process uses at most the share `busy` of a core.
+
+What a sale needs, as numbers: services, streams, databases, network, and how near each limit comes.
+
+Limits are of resources that one event cannot have twice, with what helps. Untested are operations of which the sale
+needs more at once than any measurement had.
 """
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from onsale.capacity.coefficients import Coefficients
-from onsale.capacity.limits import limits, untested
-from onsale.capacity.resources import (
-    DatabaseResources,
-    NetworkResources,
-    Plan,
-    RedisResources,
-    ServiceResources,
-    StreamResources,
-)
-from onsale.capacity.sale import Moment, Sale, frame_bytes, moments, over_sale
+from onsale.capacity.sale import Coefficients, Moment, Sale, frame_bytes, moments, over_sale
+
+RESOURCES = {
+    "redis": ("the Redis that has the event", "cores", "arrivals spread by a pre-queue (--first-minute), a longer "
+               "room.liveness_window_s (--liveness-s); one event is one hash slot: more nodes help only other events"),
+    "uplink": ("the uplink to the fans", "Gbit/s", "a longer room.updates.window_ms (--window-ms), more uplinks"),
+    "postgres": ("PostgreSQL", "cores", "a database per service, a pre-queue that spreads arrivals (--first-minute)"),
+    "connections": ("connections to PostgreSQL", "", "PgBouncer, a smaller ONSALE_POSTGRES_POOL_MAX"),
+    "provider": ("the payment provider", "calls/s", "more minutes, several providers, a higher limit by contract"),
+}  # fmt: skip
+
+
+TESTED_OPERATIONS = {
+    "joins a second": "join",
+    "holds a second": "hold",
+    "orders a second": "order",
+    "polls a second": "status",
+    "signs of life a second": "sign",
+}
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How much of a single resource the sale needs; a `share` above 1 is too much."""
+
+    name: str
+    needed: float
+    limit: float
+    unit: str
+    remedy: str
+
+    @property
+    def share(self) -> float:
+        return self.needed / self.limit
+
+
+@dataclass(frozen=True)
+class Untested:
+    """Something the plan relies on that was measured only up to a smaller number."""
+
+    name: str
+    planned: float
+    tested: float
+
+
+def limits(needs: Mapping[str, float], known: Coefficients) -> tuple[Limit, ...]:
+    """All limits; the one that breaks first stands first."""
+    every = [
+        Limit(RESOURCES[part][0], amount, known[f"{part}.limit"], *RESOURCES[part][1:])
+        for part, amount in needs.items()
+    ]
+    return tuple(sorted(every, key=lambda limit: -limit.share))
+
+
+def untested(both: tuple[Moment, Moment], known: Coefficients) -> tuple[Untested, ...]:
+    """Operations of which the larger of both moments needs more than was measured."""
+    needs = {
+        name: (max(moment.per_s[operation] for moment in both), known[f"{operation}.tried_per_s"])
+        for name, operation in TESTED_OPERATIONS.items()
+    }
+    needs["places in one line"] = (max(moment.waiting for moment in both), known["places_tried"])
+    needs["open streams"] = (max(moment.streams for moment in both), known["streams_tried"])
+    return tuple(Untested(name, needed, tested) for name, (needed, tested) in needs.items() if needed > tested)
+
+
+@dataclass(frozen=True)
+class ServiceResources:
+    """Processes of one service, what decides their number, the cores they keep busy in each moment, and their processor
+    seconds over the whole sale.
+    """
+
+    name: str
+    processes: int
+    decided_by: str
+    cores_rush: float
+    cores_height: float
+    whole_s: float
+
+
+@dataclass(frozen=True)
+class StreamResources:
+    """Open streams at the height, how many of them one notifier process holds, and the frames they receive."""
+
+    open: int
+    per_process: int
+    frames_per_s: float
+    frame_bytes: float
+    memory_mib: float
+
+
+@dataclass(frozen=True)
+class RedisResources:
+    """Redis or Valkey: memory by what it is for, and the cores of the one process that has the event."""
+
+    line_mib: float
+    holds_mib: float
+    log_mib: float
+    frames_mib: float
+    cores_rush: float
+    cores_height: float
+    whole_s: float
+
+    @property
+    def memory_mib(self) -> float:
+        return self.line_mib + self.holds_mib + self.log_mib + self.frames_mib
+
+
+@dataclass(frozen=True)
+class DatabaseResources:
+    """PostgreSQL, all databases together: what is written in the harder moment, and what is on disk after the sale."""
+
+    writes_per_s: float
+    wal_mib_per_s: float
+    connections: int
+    cores_rush: float
+    cores_height: float
+    whole_s: float
+    disk_gib: float
+
+
+@dataclass(frozen=True)
+class NetworkResources:
+    """Towards the fans: Gbit/s of frames and of answers at the height, and sockets at the balancers."""
+
+    frames_gbit_per_s: float
+    answers_gbit_per_s: float
+    sockets: int
+
+    @property
+    def gbit_per_s(self) -> float:
+        return self.frames_gbit_per_s + self.answers_gbit_per_s
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole plan; the first of `limits` is reached first. `over_sale` counts the operations of the whole sale."""
+
+    sale: Sale
+    moments: tuple[Moment, Moment]
+    services: tuple[ServiceResources, ...]
+    streams: StreamResources
+    redis: RedisResources
+    database: DatabaseResources
+    network: NetworkResources
+    limits: tuple[Limit, ...]
+    untested: tuple[Untested, ...]
+    over_sale: Mapping[str, float]
+
+    @property
+    def core_users(self) -> tuple[ServiceResources | RedisResources | DatabaseResources, ...]:
+        """The parts that keep cores busy."""
+        return (*self.services, self.redis, self.database)
+
+    @property
+    def cores(self) -> float:
+        """Busy cores of services and databases in the harder moment."""
+        return max(sum(one.cores_rush for one in self.core_users), sum(one.cores_height for one in self.core_users))
+
+    @property
+    def whole_s(self) -> float:
+        """Processor seconds of services and databases over the whole sale."""
+        return sum(one.whole_s for one in self.core_users)
+
+    @property
+    def processes(self) -> int:
+        return sum(service.processes for service in self.services)
+
 
 US_PER_S, KIB = 1_000_000, 1024
 SERVICES = ("gateway", "queue", "inventory", "orders", "notifier")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # a command that asks no suite imports none of these
     import httpx
 
     from onsale.admin_client import AdminClient
-    from shared.contracts.admin.page import Page
+    from shared.contracts.fields import Page
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)

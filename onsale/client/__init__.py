@@ -3,11 +3,10 @@
 It needs httpx, orjson and, for operators, pydantic; it imports no service.
 """
 
-from onsale.client.connection import Update
+from onsale.client.connection import Problem, Update
 from onsale.client.fan import Fan, NotCalled, Pace, Paying
 from onsale.client.fan_calls import Client
 from onsale.client.operator import Operator
-from onsale.client.problem import Problem
 from onsale.client.webhooks import WebhookRefused, verify_webhook
 
 __all__ = [

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Self
 
+from onsale.client.connection import Problem
 from onsale.client.fan_calls import Client
 from onsale.client.fan_documents import (
     CustomerDetails,
@@ -25,7 +26,6 @@ from onsale.client.fan_documents import (
     StatusAnswer,
     TicketsAnswer,
 )
-from onsale.client.problem import Problem
 
 CALLED, LOST, OVER = {"ready", "admitted"}, {"completed", "expired", "left"}, {"sold_out", "closed"}
 ENDED = {"confirmed", "cancelled", "expired", "review", "refunded", "partially_refunded"}

@@ -26,7 +26,7 @@ from shared.payment_provider import (
     WebhookEvent,
     verify,
 )
-from shared.rules.money import format_money
+from shared.rules.currencies import format_money
 from shared.runtime.clock import now_ms
 from shared.runtime.logging import get_logger
 from shared.security.auth import AnAdmin, AnOperator, Operator, Viewer

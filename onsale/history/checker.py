@@ -10,16 +10,11 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from onsale.history.checks.books import Books, Sources, open_books
-from onsale.history.checks.calls import Calls
-from onsale.history.checks.check import Check, Faults, Line, Violation
-from onsale.history.checks.holds import Holds
-from onsale.history.checks.keys import Keys
+from onsale.history.checks.check import Books, Check, Faults, Keys, Line, Sources, Violation, open_books
 from onsale.history.checks.money import Money
-from onsale.history.checks.orders import Orders
-from onsale.history.checks.places import Places
-from onsale.history.checks.positions import Positions
-from onsale.history.checks.seats import Seats
+from onsale.history.checks.orders import Calls, Orders
+from onsale.history.checks.places import Places, Positions
+from onsale.history.checks.seats import Holds, Seats
 
 
 class BadHistory(Exception):

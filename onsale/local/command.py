@@ -18,7 +18,7 @@ from shared.runtime.descriptors import raise_descriptor_limit
 from shared.runtime.logging import write_json_lines
 
 if TYPE_CHECKING:
-    from onsale.local.suite import Suite
+    from onsale.local.suite_services import Suite
 
 USUAL_MAX = 4
 EXAMPLES = tuple(Path(__file__).parents[1] / "examples" / f"{name}.yaml" for name in ("arena", "flash"))
@@ -61,7 +61,7 @@ def up(
     Example: onsale up --demo
     """
     import_module("onsale.local.up")
-    from onsale.local.suite import Suite
+    from onsale.local.suite_services import Suite
     from onsale.local.up import run
 
     write_json_lines(logging.INFO if verbose else logging.WARNING)

@@ -16,8 +16,7 @@ from typing import Literal
 
 from onsale.errors import OperatorError
 from onsale.local import supervisor
-from shared.concurrency.background import retry_pause_s
-from shared.concurrency.tasks import to_the_end
+from shared.concurrency.background import retry_pause_s, to_the_end
 
 POLL_S = 0.05
 STEADY_S = 60.0

@@ -1,12 +1,17 @@
-"""The services of a local suite, all in this process or all in each of several, and the one port in front of them."""
+"""The services of a local suite, all in this process or all in each of several, and the one port in front of them.
+
+A local suite: what to run, and what is running.
+"""
 
 import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
+from pathlib import Path
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING
 
@@ -16,11 +21,38 @@ from onsale.admin_client import AdminClient
 from onsale.data_dir import Engines, admin_key, write_scrape_targets
 from onsale.local.ports import HOST as LOOPBACK
 from onsale.local.ports import StartupDeadline, free_ports
-from onsale.local.process import Child, RestartedChild, require_running
-from onsale.local.suite import Suite
+from onsale.local.process import Child, Report, RestartedChild, require_running
 from shared.features import services
 from shared.postgres.settings import POOL_MAX
 from shared.routes import Service
+
+if TYPE_CHECKING:  # its import takes as long as starting PostgreSQL
+    from shared.contracts.event_file import EventFile
+
+
+@dataclass
+class Suite:
+    """What to run, and what is running."""
+
+    data_dir: Path
+    events: "Sequence[EventFile]"
+    host: str = LOOPBACK
+    port: int = 8000
+    processes: int = 1
+    verbose: bool = False
+    report: Report = print
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    pictures: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)  # of each event, by their names
+    children: list[Child] = field(default_factory=list)
+    restarted: list[RestartedChild] = field(default_factory=list)
+    scraped: dict[str, str] = field(default_factory=dict)  # internal address of each process, for Prometheus
+    own_ports: dict[str, int] = field(default_factory=dict)  # at which each process alone answers, if there are several
+    console_link: str = ""  # works once; without a console there is none
+
+    @property
+    def url(self) -> str:
+        return f"http://{'localhost' if self.host in {LOOPBACK, '0.0.0.0'} else self.host}:{self.port}"  # noqa: S104
+
 
 if TYPE_CHECKING:
     from shared.contracts.event_file import EventFile

@@ -23,8 +23,8 @@ from onsale.local.engines import lock_data_dir, start_databases
 from onsale.local.ports import HOST as LOOPBACK
 from onsale.local.ports import start_on_free_port
 from onsale.local.process import Child, require_running
-from onsale.local.suite import Suite
-from onsale.server.listener import Listener
+from onsale.local.suite_services import Suite
+from onsale.server.one_port import Listener
 from shared.features import package_of, services
 from shared.process.secrets_dir import postgres_urls
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import uvicorn
 from pydantic import ValidationError
 
+from onsale.sandbox.charge import StoreDamaged
 from onsale.sandbox.endpoints import create_sandbox
-from onsale.sandbox.problems import StoreDamaged
 from onsale.sandbox.settings import SandboxSettings
 from shared.contracts.fields import refusal
 

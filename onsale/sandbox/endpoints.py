@@ -1,12 +1,21 @@
 """HTTP endpoints of the sandbox: read a request within limits, call the charge service, answer JSON.
 
 Plain Starlette routes, for speed.
+
+The hosted payment page: the amount and three buttons. Plain HTML, no script.
+
+Faults that a test switches on with `POST /control`: outages, rate limits and delays.
 """
 
 import asyncio
 import json
+import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from html import escape
+from string import Template
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -17,16 +26,105 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from onsale.sandbox.charge import Charge
-from onsale.sandbox.charge_store import ChargeStore
-from onsale.sandbox.charges import ChargeService
-from onsale.sandbox.faults import FaultControls
-from onsale.sandbox.hosted_page import HEADERS, page
-from onsale.sandbox.problems import RequestRefused
-from onsale.sandbox.schemas import ChargeRequest, ControlRequest, DisputeRequest, RefundRequest, read
-from onsale.sandbox.settings import DEFAULTS, SandboxSettings, Tuning
+from onsale.sandbox.charge import Charge, RequestRefused
+from onsale.sandbox.charges import ChargeService, ChargeStore
+from onsale.sandbox.settings import (
+    DEFAULTS,
+    ChargeRequest,
+    ControlRequest,
+    DisputeRequest,
+    RefundRequest,
+    SandboxSettings,
+    Tuning,
+    read,
+)
 from onsale.sandbox.webhooks import WebhookSender, event
 from shared.http.outgoing import ExternalClient
+from shared.rules.currencies import format_money
+from shared.security.limits import Buckets
+
+
+@dataclass(slots=True)
+class FaultControls:
+    """The faults in force; 0 means off. Times are of the monotonic clock."""
+
+    latency_s: float = 0.0
+    down_until_s: float = 0.0
+    rate_limit_per_s: float = 0.0
+    _calls: Buckets | None = None
+
+    def apply(self, request: ControlRequest) -> None:
+        """Changes the faults that the request names and no others."""
+        now_s = time.monotonic()
+        if request.down_for_s is not None:
+            self.down_until_s = now_s + request.down_for_s
+        if request.latency_s is not None:
+            self.latency_s = request.latency_s
+        if request.rate_limit_per_s is not None:
+            self.rate_limit_per_s = request.rate_limit_per_s
+            per_s = request.rate_limit_per_s
+            self._calls = Buckets(per_s=per_s, burst=max(1, int(per_s)), keys_max=1) if per_s else None
+
+    def settings(self) -> dict[str, float]:
+        return {
+            "down_for_s": round(max(0.0, self.down_until_s - time.monotonic()), 3),
+            "rate_limit_per_s": self.rate_limit_per_s,
+            "latency_s": self.latency_s,
+        }
+
+    def check(self) -> None:
+        """Raises `RequestRefused` during an outage (503) or above the rate limit (429)."""
+        now_s = time.monotonic()
+        if now_s < self.down_until_s:
+            raise _refusal(503, "unavailable", "The provider is not available.", self.down_until_s - now_s)
+        if self._calls is not None and (wait_s := self._calls.take("all", now_s=now_s)):
+            raise _refusal(429, "rate_limited", "Too many calls; slow down.", wait_s)
+
+
+def _refusal(status: int, code: str, detail: str, wait_s: float) -> RequestRefused:
+    return RequestRefused(status, code, detail, headers={"Retry-After": str(math.ceil(wait_s))})
+
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+}
+
+PAGE = Template("""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Sandbox payment</title>
+<style>
+  body { font: 1.1rem/1.5 system-ui, sans-serif; max-width: 26rem; margin: 10vh auto; padding: 0 1rem; }
+  strong { font-size: 2rem; display: block; }
+  button, a { display: block; width: 100%; box-sizing: border-box; font: inherit; padding: .8rem; margin: .6rem 0; }
+</style>
+<main>
+  <h1>Sandbox payment</h1>
+  <p>Order $reference <strong>$amount</strong> No real money moves here.</p>
+  $rest
+</main>
+</html>
+""")
+
+BUTTONS = """<form method="post">
+    <button name="choice" value="pay">Pay</button>
+    <button name="choice" value="decline">Decline</button>
+    <button name="choice" value="cancel">Cancel</button>
+  </form>"""
+
+
+def page(charge: Charge) -> str:
+    if charge.status == "requires_action":
+        rest = BUTTONS
+    else:
+        back = f'<a href="{escape(charge.return_url)}">Back to the shop</a>' if charge.return_url else ""
+        rest = f'<p role="status">This payment is {charge.status}.</p>{back}'
+    amount = format_money(charge.amount_minor, charge.currency)
+    return PAGE.substitute(reference=escape(charge.reference), amount=amount, rest=rest)
+
 
 BODY_MAX_BYTES = 64 * 1024
 KEY_MAX_CHARS = 255

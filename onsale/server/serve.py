@@ -3,6 +3,8 @@
 Services start in the order of their dependencies and stop in reverse: readiness turns false, load balancers get time to
 see it while everything still answers, streams are closed, listeners close, and each service answers the others until it
 ends itself.
+
+Metrics of several processes as one text: the families of all, each sample with the process it comes from.
 """
 
 import asyncio
@@ -21,9 +23,8 @@ from uvicorn.server import ServerState
 
 from onsale.errors import OperatorError
 from onsale.imports import import_module
-from onsale.server.gc_tuning import short_pauses
-from onsale.server.listener import Acceptor, Listener
-from onsale.server.loop_health import measured_pauses
+from onsale.server.one_port import Acceptor, Listener
+from onsale.server.pauses import measured_pauses, short_pauses
 from onsale.server.request_limits import IncompleteRequests
 from onsale.server.uvicorn_protocol import CLOSES, SingleWriteProtocol
 from shared.contracts.fields import refusal
@@ -191,3 +192,29 @@ async def until_stopped(start: Callable[[], AbstractAsyncContextManager[None]]) 
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with start():
         await stop.wait()
+
+
+def merged(texts: Mapping[str, str]) -> str:
+    """Texts in Prometheus' format, by process, as one in which every sample has the label `process`."""
+    families: dict[str, list[str]] = {}
+    for process, text in texts.items():
+        family, is_new = list[str](), True
+        for line in text.splitlines():
+            if not line.startswith("#"):
+                family.append(_labelled(line, process))
+                continue
+            _, kind, name, *_ = line.split(" ", 3)
+            if kind == "HELP":  # begins a family
+                is_new = name not in families
+                family = families.setdefault(name, [])
+            if is_new:
+                family.append(line)
+    return "".join(f"{line}\n" for family in families.values() for line in family)
+
+
+def _labelled(sample: str, process: str) -> str:
+    name, braces, labels = sample.partition("{")
+    if braces:
+        return f'{name}{{process="{process}",{labels}'
+    name, _, value = sample.partition(" ")
+    return f'{name}{{process="{process}"}} {value}'

@@ -22,9 +22,8 @@ from onsale.cli.context import run_async
 from onsale.data_dir import STARTED_FILE, TARGETS_FILE
 from onsale.errors import OperatorError
 from onsale.server import serve
-from onsale.server.listener import Listener
-from onsale.server.merged_metrics import merged
-from onsale.server.one_port import OnePort
+from onsale.server.one_port import Listener, OnePort
+from onsale.server.serve import merged
 from shared.features import problem_page, services
 from shared.routes import Service
 from shared.runtime import tracing

@@ -9,10 +9,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from onsale.client import Client
-from onsale.client.connection import Request
-from onsale.client.problem import NO_ANSWER, Answer
-from onsale.history.exchange import Exchange
-from onsale.history.log import History, now_ms
+from onsale.client.connection import NO_ANSWER, Answer, Request
+from onsale.history.acknowledgements import Exchange
+from onsale.history.transport import History, now_ms
 from onsale.server_sent_events import Message
 from shared.http.http1 import HttpClient
 from shared.routes import at_suite

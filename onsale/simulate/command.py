@@ -18,15 +18,13 @@ from rich.table import Table
 
 from onsale.cli.context import DATA_DIR, DataDir, Url, run_async
 from onsale.client import Problem
+from onsale.client.connection import NO_ANSWER
 from onsale.client.fan_documents import EventDetails
-from onsale.client.problem import NO_ANSWER
 from onsale.data_dir import suite_url
 from onsale.errors import OperatorError
-from onsale.history.log import History
-from onsale.simulate.books import wrong_books
+from onsale.history.transport import History
 from onsale.simulate.browser import PATIENCE_S, Browser, CallTimes
-from onsale.simulate.observations import Observations
-from onsale.simulate.profiles import CALM, WILD, Profile
+from onsale.simulate.observations import CALM, WILD, Observations, Profile, wrong_books
 from onsale.simulate.visit import Visit
 from shared.http.http1 import HttpClient
 

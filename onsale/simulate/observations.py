@@ -1,8 +1,22 @@
-"""What the fans observed, and the guarantees it proves: no number twice, nobody overtaken, nothing oversold."""
+"""What the fans observed, and the guarantees it proves: no number twice, nobody overtaken, nothing oversold.
 
+The books after a sale: compared again and again until its last payments are through.
+
+Behaviour profiles of fans: shares between 0 and 1, and payment methods by weight.
+"""
+
+import asyncio
 import bisect
+import time
 from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from onsale.admin_client import AdminClient
+from onsale.data_dir import admin_key
 
 
 @dataclass
@@ -65,3 +79,75 @@ class Observations:
         elif not self.bought and self.held:
             found.append("nobody bought anything, although tickets were held")
         return found
+
+
+SETTLE_S, QUIET_S, READ_INTERVAL_S = 150.0, 4.0, 1.0
+
+
+async def what_stays_wrong(
+    read: Callable[[], Awaitable[list[str]]], *, settle_s: float = SETTLE_S, quiet_s: float = QUIET_S
+) -> list[str]:
+    """What is wrong, a sentence each, once nothing has been for `quiet_s` or after `settle_s`."""
+    deadline_s, quiet_since_s = time.monotonic() + settle_s, 0.0
+    while True:
+        wrong = await read()
+        now_s = time.monotonic()
+        quiet_since_s = 0.0 if wrong else (quiet_since_s or now_s)
+        if now_s > deadline_s or (quiet_since_s and now_s - quiet_since_s >= quiet_s):
+            return wrong
+        await asyncio.sleep(READ_INTERVAL_S)
+
+
+async def wrong_books(url: str, data_dir: Path, event_id: str, history: Path) -> list[str]:
+    """The promises to fans and the invariants that stay broken once no payment is on its way any more: what the history
+    says that fans were told, the databases of the suite at `url`, and the provider's list of charges.
+    """
+    from onsale.history.command import report_on  # as slow to import as what it reads with
+
+    async def read() -> list[str]:
+        audit = await admin.audit(event_id)
+        report = await report_on(history, [event_id], data_dir, None)
+        return [violation.sentence for violation in report.violations] + [
+            f"{row.service}: {row.invariant}: {row.detail}" for row in audit if not row.holds
+        ]
+
+    async with httpx.AsyncClient(trust_env=False) as client:
+        admin = AdminClient(client, url, admin_key(data_dir))
+        return await what_stays_wrong(read)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """`patience_s` is how long a payment may stay open before the fan cancels; without it no fan does."""
+
+    methods: Mapping[str, int]
+    leaves_line: float
+    leaves_hold: float
+    repeats_hold: float
+    cancels: float = 0.0
+    payments_max: int = 2
+    patience_s: float | None = None
+    page: Mapping[str, int]
+
+
+CALM = Profile(
+    methods={"ok": 84, "decline": 4, "slow": 3, "error_then_ok": 4, "duplicate_webhooks": 5},
+    leaves_line=0.02,
+    leaves_hold=0.03,
+    repeats_hold=0.1,
+    page={"pay": 1},
+)
+WILD = Profile(
+    methods={
+        "ok": 10, "decline": 10, "slow": 8, "timeout_after_success": 4, "error_then_ok": 10, "duplicate_webhooks": 10,
+        "reordered_webhooks": 10, "late_success": 10, "success_after_cancel": 8, "double_success": 10,
+        "refund_fails_once": 10, "redirect": 10,
+    },
+    leaves_line=0.01,
+    leaves_hold=0.02,
+    repeats_hold=0.4,
+    cancels=0.15,
+    payments_max=3,
+    patience_s=8.0,
+    page={"pay": 6, "decline": 2, "cancel": 1, "": 1},
+)  # fmt: skip

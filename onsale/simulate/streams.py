@@ -9,8 +9,7 @@ import aiohttp
 from yarl import URL
 
 from onsale.client import Problem
-from onsale.client.connection import STREAM_SILENT_MAX_S
-from onsale.client.problem import NO_ANSWER
+from onsale.client.connection import NO_ANSWER, STREAM_SILENT_MAX_S
 from onsale.server_sent_events import Message, messages
 from shared.http.http1 import HttpResponse
 

@@ -18,8 +18,7 @@ from onsale.client.fan_documents import (
     SectionAvailability,
 )
 from onsale.simulate.browser import Browser
-from onsale.simulate.observations import Observations
-from onsale.simulate.profiles import CALM, Profile
+from onsale.simulate.observations import CALM, Observations, Profile
 
 SHARE_SEATED, SHARE_BOTH = 0.6, 0.1
 PICKS_MAX = 8

@@ -17,16 +17,14 @@ from onsale.local.engines import Engines
 from proof.bad_input.changed.credentials import ChangedCredentials, credentials_of
 from proof.bad_input.changed.files import check_backups, check_event_files
 from proof.bad_input.changed.webhooks import ChangedWebhooks, send_changed_codes, send_changed_proofs
-from proof.bad_input.findings import Findings
 from proof.bad_input.generated.api import send_generated
 from proof.bad_input.generated.internal_calls import send_internal
 from proof.bad_input.raw.raw_http import send_direct, send_through, send_to_suite
-from proof.bad_input.sale import FOR_EVERYBODY, close_sales, sale_for_fans
+from proof.bad_input.sale import FOR_EVERYBODY, Findings, close_sales, sale_for_fans
 from proof.part import Budget, Result
 from shared.http.http1 import HttpClient
 from tests.support.programs import find_program
-from tests.support.running.balancers import KINDS
-from tests.support.running.suite import RunningSuite, running_suite
+from tests.support.running.suite import KINDS, RunningSuite, running_suite
 
 COMMAND = "python -m proof --only bad_input --seed {}"
 ROUND_MAX_S = 900

@@ -15,8 +15,27 @@ import httpx
 from onsale.client import Fan
 from shared.security.tokens import order_cookie, pass_cookie, queue_cookie
 from tests.support.providers.identity_provider import jwt_by_secret
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite, bearer
+from tests.support.running.suite import RunningSuite, bearer, fan_of
+
+
+@dataclass
+class Findings:
+    """`faults` has an example for each fault; a fault that was found again is one."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
+
+    def count(self, what: str, number: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + number
+
+    def add(self, where: str, fault: str, example: str) -> None:
+        if (name := f"{where}: {fault}") not in self.faults:
+            self.faults[name] = example
+            print(f"  found: {name}", flush=True)
+
+    def sentences(self, command: str) -> list[str]:
+        return [f"{fault}. {example} Again: {command}" for fault, example in self.faults.items()]
+
 
 KEYS = {role: f"a key of the role {role} in tests".replace(" ", "-") for role in ("viewer", "operator", "admin")}
 FOR_EVERYBODY = {

@@ -11,11 +11,10 @@ from onsale.local.engines import Engines
 from proof.bad_input.changed.credentials import ChangedCredentials, credentials_of
 from proof.bad_input.changed.files import check_backups, check_event_files
 from proof.bad_input.changed.webhooks import ChangedWebhooks
-from proof.bad_input.findings import Findings
 from proof.bad_input.generated.api import SLICE, send_generated
 from proof.bad_input.generated.internal_calls import send_internal
 from proof.bad_input.raw.raw_http import send_direct, send_to_suite
-from proof.bad_input.sale import FOR_EVERYBODY, sale_for_fans
+from proof.bad_input.sale import FOR_EVERYBODY, Findings, sale_for_fans
 from shared.http.http1 import HttpClient
 from tests.support.running.suite import RunningSuite, running_suite
 

@@ -1,18 +1,28 @@
-"""The load generator against a small real server: its figures are those of the server."""
+"""The load generator against a small real server: its figures are those of the server.
+
+A share of a core: within it a busy process gets no more, and the control group is gone afterwards.
+
+A small night runs whole on the real suite.
+"""
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
 from bench.harness.load import Load, drive, request, run_in_process
-from bench.harness.measurement import CheckFailed, Effort
+from bench.harness.measurement import CheckFailed, Effort, Testbed
+from bench.night.__main__ import night, parse_options
+from bench.scale.core_share import core_share
 from bench.scale.fleets import run_load
-from bench.streams.listener_processes import connect_listeners
-from bench.streams.listeners import ListenerGroup
+from bench.streams.listeners import ListenerGroup, connect_listeners
 from onsale.local.ports import HOST
 from tests.support.wait import wait_until
 
@@ -139,3 +149,50 @@ async def test_listeners_report_received_frames_with_their_age() -> None:
             await wait_until(all_received)
         for writer in writers:
             writer.close()
+
+
+SHARE, SECONDS = 0.2, 0.5
+SPIN = f"""
+import time
+input()
+spent_s, end_s = time.process_time(), time.perf_counter() + {SECONDS}
+while time.perf_counter() < end_s:
+    pass
+print(time.process_time() - spent_s)
+"""
+
+
+def _busy_s(*, limited: bool) -> float:
+    """Processor seconds that a spinning process gets in `SECONDS`."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SPIN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as spinning, core_share([spinning.pid] if limited else [], SHARE) as is_limited:  # fmt: skip
+        if not is_limited:
+            spinning.kill()
+            pytest.skip("the kernel gives us no control group")
+        return float(spinning.communicate("\n", timeout=30)[0])
+
+
+def test_a_busy_process_gets_its_share_and_not_more() -> None:
+    groups = set(Path("/sys/fs/cgroup").glob("**/onsale-bench-*"))
+    assert _busy_s(limited=True) < 1.5 * SHARE * SECONDS
+    assert _busy_s(limited=False) > 1.5 * SHARE * SECONDS, "without a limit it gets more, or this test shows nothing"
+    assert set(Path("/sys/fs/cgroup").glob("**/onsale-bench-*")) == groups
+
+
+def test_where_no_group_can_be_made_nothing_is_limited(tmp_path: Path) -> None:
+    with core_share([1], SHARE, tmp_path / "missing") as limited:
+        assert not limited
+
+
+async def test_a_small_night_runs_whole(testbed: Testbed) -> None:
+    ended = await night(testbed, parse_options(["--fans", "600", "--tickets", "12", "--minutes", "2"]))
+    assert ended.failures == []
+    figures = ended.figures()
+    assert (figures["sold"], figures["fans"], figures["checkout_errors"]) == (12, 600, 0)
+    assert figures["streams"] == 60
+    assert figures["calls_ms"]["join"]["count"] >= 600
+    assert {"gateway", "queue", "inventory", "orders", "notifier"} <= figures["cpu_s"].keys()
+    assert 0 < figures["cpu_s_total"] < 600
+    assert 0 < figures["sold_out_s"] <= figures["seconds"] + 1
+    ET.fromstring(ended.picture())

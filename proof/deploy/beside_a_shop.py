@@ -5,7 +5,7 @@ from pathlib import Path
 
 import orjson
 
-from tests.support.guides import DOCS
+from tests.support.programs import DOCS
 
 PAGE, SAVED = DOCS / "use" / "beside-a-shop.md", Path(__file__).with_suffix(".json")
 BEGIN, END = "<!-- figures: written by `make shop` -->\n", "<!-- end of figures -->"

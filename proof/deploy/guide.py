@@ -16,7 +16,7 @@ import pytest
 from onsale.local.binaries import find_postgres
 from onsale.local.engines import Engines, start_databases, with_driver
 from tests.support.engines.engines import run_in_thread
-from tests.support.guides import DOCS, Ports, block, shell
+from tests.support.programs import DOCS, Ports, block, shell
 from tests.support.wait import wait_until
 
 ROOT = DOCS.parent

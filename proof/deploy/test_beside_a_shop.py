@@ -21,8 +21,7 @@ from playwright.async_api import async_playwright
 from onsale.local.binaries import find_postgres
 from proof.deploy.beside_a_shop import PAGE, Figures, save
 from tests.gateway.tokens import signed_pass
-from tests.support.guides import DOCS, Ports, block, shell
-from tests.support.programs import find_program, needs
+from tests.support.programs import DOCS, Ports, block, find_program, needs, shell
 from tests.support.providers import pretix
 from tests.support.providers.shop import PAGE as PAGE_HEADERS
 from tests.support.providers.shop import SCRIPT, browser, get_as_written

@@ -12,8 +12,7 @@ from onsale.local.engines import Engines
 from proof.deploy.guide import own_databases, sell_a_ticket  # noqa: F401 - a fixture
 from tests.deploy.test_service_secrets import make_roles
 from tests.support.programs import needs
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import running_suite
+from tests.support.running.suite import fan_of, running_suite
 
 
 @pytest.mark.timeout(180)

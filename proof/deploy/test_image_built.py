@@ -19,7 +19,7 @@ import pytest
 from onsale.local.engines import Engines
 from proof.deploy.guide import own_databases, sell_a_ticket  # noqa: F401 - a fixture
 from shared import VERSION
-from tests.deploy.manifests import ROOT
+from tests.deploy.test_kubernetes import ROOT
 from tests.support.programs import need, needs
 
 BASE = "docker.io/library/python:3.11-slim-bookworm"

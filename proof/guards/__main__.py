@@ -13,10 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from queue import SimpleQueue
 
-from proof.guards.found_tests import node_id, tiers
-from proof.guards.guard import Guard
-from proof.guards.listed import GUARDS
-from proof.guards.page import save
+from proof.guards.guard import Guard, node_id, tiers
+from proof.guards.page import GUARDS, save
 from proof.guards.removal import Tree, baseline, copied_tree, take_out
 from proof.pieces import changed_since
 

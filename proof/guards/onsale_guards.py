@@ -123,7 +123,7 @@ SERVER_GUARDS = (
     ),
     Guard(
         "Metrics of two processes are told apart",
-        "onsale/server/merged_metrics.py",
+        "onsale/server/serve.py",
         """return f'{name}{{process="{process}",{labels}'""",
         "return f'{name}{{{labels}'",
         "test_metrics_of_several_processes_are_one_text",
@@ -269,21 +269,21 @@ FILE_GUARDS = (
 BACKUP_GUARDS = (
     Guard(
         "A backup is readable by its owner only",
-        "onsale/backup/folder.py",
+        "onsale/backup/manifest.py",
         "os.O_EXCL, 0o600)",
         "os.O_EXCL, 0o644)",
         "test_only_the_owner_can_read_a_backup",
     ),
     Guard(
         "A backup that failed is not taken for one",
-        "onsale/backup/folder.py",
+        "onsale/backup/manifest.py",
         "        shutil.rmtree(part, ignore_errors=True)\n        raise",
         "        raise",
         "test_a_backup_that_fails_leaves_no_files",
     ),
     Guard(
         "The newest backup is never removed",
-        "onsale/backup/folder.py",
+        "onsale/backup/manifest.py",
         "complete_backups(place)[:-1] if _time(path) < oldest",
         "complete_backups(place) if _time(path) < oldest",
         "test_old_backups_are_removed_and_the_newest_stays",

@@ -1,12 +1,27 @@
-"""Writes docs/develop/guards.md: how many guards there are by tier and area, how to add one, and each with its test."""
+"""All guards, and their page, docs/develop/guards.md: how many there are by tier and area, how to add one, and the test
+of each.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from proof.guards.found_tests import ROOT, TIERS, node_id, tiers
-from proof.guards.guard import AREAS, Guard
-from proof.guards.listed import GUARDS
+from proof.guards.console_guards import GUARDS as CONSOLE
+from proof.guards.gateway_guards import GUARDS as GATEWAY
+from proof.guards.guard import AREAS, ROOT, TIERS, Guard, node_id, tiers
+from proof.guards.inventory_guards import GUARDS as INVENTORY
+from proof.guards.loops_guards import GUARDS as LOOPS
+from proof.guards.notifier_guards import GUARDS as NOTIFIER
+from proof.guards.onsale_guards import GUARDS as ONSALE
+from proof.guards.orders_guards import GUARDS as ORDERS
+from proof.guards.orders_worker_guards import GUARDS as ORDERS_WORKER
+from proof.guards.queue_guards import GUARDS as QUEUE
+from proof.guards.shared_guards import GUARDS as SHARED
+from proof.guards.web_guards import GUARDS as WEB
 
+GUARDS: tuple[Guard, ...] = (
+    *GATEWAY, *QUEUE, *INVENTORY, *ORDERS, *ORDERS_WORKER, *NOTIFIER, *CONSOLE, *SHARED, *ONSALE,
+    *WEB, *LOOPS,
+)  # fmt: skip
 PAGE = ROOT / "docs" / "develop" / "guards.md"
 HEAD = """\
 # Guards: what keeps each promise, and which test is red without it

@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from proof.guards.found_tests import ROOT, node_id
-from proof.guards.guard import Guard
+from proof.guards.guard import ROOT, Guard, node_id
 from tests.support.engines.engines import fast_directory
 
 PYTEST = (sys.executable, "-P", "-m", "pytest", "-q", "-m", "", "-p", "no:schemathesis", "-p", "proof.guards.report")

@@ -25,8 +25,7 @@ from onsale.local.engines import Engines
 from proof.drills.parts import SuiteOfParts, running_parts
 from shared.redis.client import connect
 from tests.support.engines.engines import fast_directory
-from tests.support.running.fans import client_of, fan_of, may_be_refused
-from tests.support.running.suite import RunningSuite, bearer, running_suite
+from tests.support.running.suite import RunningSuite, bearer, client_of, fan_of, may_be_refused, running_suite
 from tests.support.wait import wait_until
 
 FANS, TICKETS = 300, 100

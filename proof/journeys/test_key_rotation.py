@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite, bearer, problem, running_suite
+from tests.support.running.suite import RunningSuite, bearer, fan_of, problem, running_suite
 from tests.support.wait import wait_until
 
 EFFECTIVE_WITHIN_S = 20

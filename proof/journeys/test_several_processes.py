@@ -14,9 +14,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from onsale.client import Fan, Problem
-from onsale.client.problem import NO_ANSWER
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite, bearer, running_suite
+from onsale.client.connection import NO_ANSWER
+from tests.support.running.suite import RunningSuite, bearer, fan_of, running_suite
 from tests.support.wait import wait_until
 
 FANS, BUYERS = 12, 30

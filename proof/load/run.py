@@ -3,27 +3,166 @@ sampled, then three times as much comes for a moment: it is refused clearly, and
 
 As much comes for seconds before the load is held, so that pools, caches and the memory that the allocator keeps for a
 process are as large as they get, and only what grows with the sale still grows.
+
+What is sampled while a suite sells: memory, descriptors (besides the fans' connections), threads and log of each
+process, connections, tables and dead rows of PostgreSQL, memory, keys and clients of Redis.
+
+Whether a series of samples is flat: how much it grows over its period, by a slope that outliers do not move and by
+its last third against its first.
 """
 
 import asyncio
 import os
+import statistics
 import tempfile
 import time
 import traceback
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 from pathlib import Path
+from typing import Any
 
-from onsale.local.engines import start_databases
-from onsale.simulate.books import what_stays_wrong
+import asyncpg
+import psutil
+import redis.asyncio
+
+from onsale.local.engines import start_databases, with_driver
+from onsale.simulate.observations import what_stays_wrong
 from proof.drills.fleet import Fleet
-from proof.load.crowd import Crowd, Span
-from proof.load.fans import Plan
-from proof.load.flatness import after, not_flat
-from proof.load.samples import FLAT, PER_SALE, Samples
+from proof.load.fans import Crowd, Plan, Span
 from proof.part import Budget, Result, Trial
 from shared.postgres.migrations import upgrade
-from shared.routes import SERVICES_WITH_TABLES
+from shared.routes import SERVICES, SERVICES_WITH_TABLES, Service
 from tests.support.engines.engines import run_in_thread
+
+POINTS_MAX = 100
+Series = Sequence[tuple[float, float]]
+"""Seconds and values, in the order of time."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The most that a series may grow over its period: a share of its median, and at least so much."""
+
+    share: float
+    least: float
+
+    def most(self, series: Series) -> float:
+        return max(self.least, self.share * statistics.median(value for _, value in series))
+
+
+def slope(series: Series) -> float:
+    """By Theil and Sen, in units a second: the median of the slopes between all pairs of windows' medians."""
+    points = _windows(series)
+    return statistics.median((v - u) / (t - s) for (s, u), (t, v) in combinations(points, 2) if t > s)
+
+
+def growth(series: Series) -> float:
+    """How much it grew: by its slope, or from the median of its first third to that of its last if that is more."""
+    third = max(1, len(series) // 3)
+    step = statistics.median(value for _, value in series[-third:]) - statistics.median(
+        value for _, value in series[:third]
+    )
+    return max(slope(series) * (series[-1][0] - series[0][0]), step)
+
+
+def not_flat(name: str, series: Series, bound: Bound, unit: str = "") -> list[str]:
+    """A sentence if it grew more than its bound. Fewer than six samples prove nothing."""
+    if len(series) < 6:
+        return []
+    grew, most = growth(series), bound.most(series)
+    seconds = series[-1][0] - series[0][0]
+    sentence = f"{name} grew by {grew:,.1f}{unit} in {seconds:.0f} s, at most {most:,.1f}{unit} are allowed"
+    return [sentence] * (grew > most)
+
+
+def after(series: Series, warm_up_s: float) -> Series:
+    """What was sampled after the warm-up, counted from the first sample."""
+    return [point for point in series if point[0] - series[0][0] >= warm_up_s]
+
+
+def _windows(series: Series) -> list[tuple[float, float]]:
+    """At most `POINTS_MAX` medians of samples in a row."""
+    size = -(-len(series) // POINTS_MAX)
+    edges = [*range(0, len(series), size), len(series)]
+    parts = [series[begin:end] for begin, end in pairwise(edges)]
+    return [(statistics.mean(t for t, _ in part), statistics.median(v for _, v in part)) for part in parts]
+
+
+MB, SMALL_TABLE = 1 << 20, 10_000
+TABLES = """
+    SELECT schemaname || '.' || relname AS name, n_live_tup AS live, n_dead_tup AS dead,
+        pg_total_relation_size(relid) AS bytes
+    FROM pg_stat_user_tables WHERE schemaname = ANY ($1)"""
+CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+FLAT = {  # the last part of a series' name: how much it may grow. Pools open their connections in the first minutes.
+    "memory MB": Bound(0.08, 12), "descriptors": Bound(0.25, 64), "threads": Bound(0, 2),
+    "postgres connections": Bound(0.1, 6), "redis clients": Bound(0.1, 8), "log bytes a request": Bound(0.15, 100),
+    "dead share": Bound(0, 0.25),  # a vacuum comes when a fifth of a table is dead
+}  # fmt: skip
+PER_SALE = {  # what grows with purchases: how much of it a purchase may cost
+    "table KB": 40.0, "redis KB": 6.0, "redis keys": 12.0, "rows": 90.0,
+}  # fmt: skip
+
+
+class Samples:
+    """Series by name, and the two readings of what grows with sales."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet, self._began_s = fleet, time.monotonic()
+        self._processes = {name: psutil.Process(fleet.programs[name].process.pid) for name in SERVICES}
+        self._log = dict.fromkeys(SERVICES, 0)
+        self._answers = 0
+        self.flat: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        self.grown: dict[str, list[float]] = defaultdict(list)
+
+    async def open(self) -> None:
+        self._postgres: Any = await asyncpg.connect(with_driver(self._fleet.postgres_url))
+        self._redis = redis.asyncio.Redis.from_url(self._fleet.redis_url)
+
+    async def close(self) -> None:
+        await self._postgres.close()
+        await self._redis.aclose()
+
+    async def take(self, answers: int) -> None:
+        """One sample; `answers` have been given so far."""
+        at_s = time.monotonic() - self._began_s
+        for name, value in [*self._of_processes(answers - self._answers), *await self._of_engines()]:
+            self.flat[name].append((at_s, value))
+        self._answers = answers
+
+    def _of_processes(self, answers: int) -> Iterator[tuple[str, float]]:
+        for name, process in self._processes.items():
+            yield f"{name}: memory MB", process.memory_full_info().pss / MB
+            yield f"{name}: descriptors", process.num_fds() - self._connections_of_fans(name)
+            yield f"{name}: threads", process.num_threads()
+            size = self._fleet.programs[name].log_path.stat().st_size
+            if answers:
+                yield f"{name}: log bytes a request", (size - self._log[name]) / answers
+            self._log[name] = size
+
+    def _connections_of_fans(self, name: Service) -> int:
+        """They are as many as fans wait for an answer at a time, and are kept for a minute."""
+        open_ones = self._processes[name].net_connections("tcp4")
+        return sum(each.laddr.port == self._fleet.ports[name][0] and each.status == "ESTABLISHED" for each in open_ones)
+
+    async def _of_engines(self) -> list[tuple[str, float]]:
+        info, tables = await self._redis.info(), await self._tables()
+        self.grown["redis KB"].append(info["used_memory"] / 1024)
+        self.grown["redis keys"].append(await self._redis.dbsize())
+        self.grown["table KB"].append(sum(row["bytes"] for row in tables) / 1024)
+        self.grown["rows"].append(sum(row["live"] for row in tables))
+        return [
+            ("postgres connections", await self._postgres.fetchval(CONNECTIONS)),
+            ("redis clients", info["connected_clients"]),
+            *((f"{row['name']}: dead share", row["dead"] / (row["live"] + SMALL_TABLE)) for row in tables),
+        ]
+
+    async def _tables(self) -> list[Any]:
+        return list(await self._postgres.fetch(TABLES, ["queue", "inventory", "orders", "console"]))
+
 
 AT_ONCE, HELD_SHARE, OVERLOAD = 48, 0.8, 3.0
 RECOVERED_WITHIN_S, UNSOLD_MAX_S = 5, 3

@@ -6,8 +6,7 @@ from typing import Any
 from sqlalchemy import text, update
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from proof.models.line import PROCESSES
-from proof.models.line_state import LineState
+from proof.models.line import PROCESSES, LineState
 from proof.models.replays import SteppedProcess, View
 from services.queue.app import build
 from services.queue.line.rebuild import Recovery

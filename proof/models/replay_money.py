@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from onsale.sandbox.charges import ChargeService
-from proof.models.money_state import MoneyState
+from proof.models.money import MoneyState
 from proof.models.replays import View
 from services.orders.model.order import Order
 from shared.http.outgoing import ExternalResponse, NotReached, ResponseLost

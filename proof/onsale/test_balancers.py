@@ -17,10 +17,8 @@ from starlette.routing import Route
 
 from onsale.deploy.balancers import Limits, Plan
 from onsale.local.ports import HOST, free_port
-from tests.support.running.balancers import Kind, balancer_parameters, plan_for_ports, running_balancer
-from tests.support.running.certificates import self_signed
-from tests.support.running.serving import on_our_protocol, serving
-from tests.support.running.suite import no_cookies, problem
+from tests.support.running.serving import on_our_protocol, self_signed, serving
+from tests.support.running.suite import Kind, balancer_parameters, no_cookies, plan_for_ports, problem, running_balancer
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.parametrize("kind", balancer_parameters())

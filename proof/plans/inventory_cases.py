@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import md5
 from typing import Any
 
-from proof.plans.case import Case, every, fan, ids
+from proof.plans.statements import Case, every, fan, ids
 from services.inventory.store.snapshot import EACH_HOLDER
 
 BATCH = 100

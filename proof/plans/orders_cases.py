@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import md5
 from typing import Any
 
-from proof.plans.case import Case, every, fan
+from proof.plans.statements import Case, every, fan
 from services.orders.audit.invariants import CHECKS
 
 BATCH = 100

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import md5
 from typing import Any
 
-from proof.plans.case import Case, every, fan
+from proof.plans.statements import Case, every, fan
 
 BATCH = 50
 SEQS = list(range(1, 1 + 4 * BATCH, 4))

@@ -18,9 +18,8 @@ from sqlalchemy import Engine, TextClause, event
 from features.support.orders.endpoints import request_next_batch
 from features.webhooks.orders.dispatcher import WebhookDispatcher
 from onsale.local.engines import Engines, with_driver
-from proof.plans.case import ids
 from proof.plans.conftest import LARGE, State
-from proof.plans.cost import measure
+from proof.plans.statements import ids, measure
 from services.inventory.app import create_app as inventory
 from services.inventory.settings import Settings as InventorySettings
 from services.orders.app import create_app as orders

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onsale.history.log import History
+from onsale.history.transport import History
 from onsale.local.binaries import find_postgres
 from onsale.local.ports import HOST
 from onsale.local.postgres import DATABASE
@@ -25,12 +25,11 @@ from proof.drills.redis.test_clock_steps import BUNDLED_VALKEY, Clock
 from proof.swarm.edges import ALWAYS
 from proof.swarm.faults.fault import Fault, Link, service_of
 from proof.upgrades.history import commit_before, unpacked
-from tests.orders.mailbox import Mailbox
+from tests.orders.shop import Mailbox
 from tests.support.engines.engines import fast_directory
 from tests.support.engines.tcp_proxy import TcpProxy
 from tests.support.providers.receiver import Receiver
-from tests.support.running.forked import ForkedProgram
-from tests.support.running.program import Program
+from tests.support.running.program import ForkedProgram, Program
 
 if TYPE_CHECKING:
     from proof.swarm.plan import Plan  # which knows every fault, as each fault knows this module

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from onsale.local.engines import Engines
-from proof.drills.fans import longest_silence_s
 from proof.drills.fleet import Fleet
-from proof.drills.sale import ONE_TICKET, on_sale
+from proof.drills.sale import ONE_TICKET, longest_silence_s, on_sale
 from proof.upgrades.history import unpacked
 from shared.routes import SALE_SERVICES
 from tests.support.engines.engines import in_database, sql

@@ -14,8 +14,7 @@ import httpx
 from onsale.local.engines import with_driver
 from proof.upgrades.history import unpacked
 from proof.upgrades.rows import environ_of
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite
+from tests.support.running.suite import RunningSuite, fan_of
 from tests.support.wait import wait_until
 
 EVENT_ID, FANS, SIMULATED_WITHIN_S = "released-2026", 40, 120

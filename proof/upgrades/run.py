@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from onsale.local.engines import Engines, start_databases
-from proof.drills.fans import longest_silence_s
+from proof.drills.sale import longest_silence_s
 from proof.part import Budget, Result, Trial
 from proof.upgrades import mixed_sale
 from proof.upgrades.history import NO_HISTORY, commit_before, has_history, releases

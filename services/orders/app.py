@@ -42,10 +42,9 @@ from shared.messaging.relay import Outbox
 from shared.postgres import engine as postgres_engine
 from shared.postgres.settings import Waits
 from shared.process import clock_offsets
-from shared.process.engine_gauges import REFRESH_S as ENGINES_S
-from shared.process.engine_gauges import refresh_engine_gauges
 from shared.process.load import LOAD_S, Load, PurchaseWork
-from shared.process.preconditions import Preconditions
+from shared.process.preconditions import REFRESH_S as ENGINES_S
+from shared.process.preconditions import Preconditions, refresh_engine_gauges
 from shared.redis import client as redis_client
 from shared.rpc import ServiceClient
 from shared.runtime.clock import Clocks

@@ -35,10 +35,9 @@ from shared.messaging.relay import Outbox
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.postgres import engine as postgres_engine
 from shared.process import clock_offsets
-from shared.process.engine_gauges import REFRESH_S as ENGINES_S
-from shared.process.engine_gauges import refresh_engine_gauges
 from shared.process.load import LOAD_S, Load
-from shared.process.preconditions import Preconditions
+from shared.process.preconditions import REFRESH_S as ENGINES_S
+from shared.process.preconditions import Preconditions, refresh_engine_gauges
 from shared.redis import client as redis_client
 from shared.rpc import ServiceClient
 from shared.web.app import EVENT_FILE_MAX_BYTES, create_service

@@ -25,7 +25,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from cachetools import LRUCache, TLRUCache
 
-from shared.concurrency.tasks import stop
+from shared.concurrency.background import stop
 from shared.errors.problems import Overloaded, Unavailable
 from shared.runtime import tracing
 from shared.runtime.logging import request_fields

@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime
 
-from shared.contracts.admin.page import Page
-from shared.contracts.fields import ServiceMessage
+from shared.contracts.fields import Page, ServiceMessage
 
 
 class ShownPicture(ServiceMessage):

@@ -2,6 +2,8 @@
 value that is refused.
 
 The command line reads the same types, so they need no FastAPI; those of paths and queries are in `web.request`.
+
+What the pages of every list of the admin APIs have in common.
 """
 
 import re
@@ -204,3 +206,11 @@ def invalid_request(errors: Sequence[Mapping[str, Any]]) -> Problem:
         for error in errors[:20]
     ]
     return InvalidRequest(" ".join(f"{f['field']}: {f['message']}" for f in fields[:3]), errors=fields)
+
+
+class Page(BaseModel):
+    """One page of a list; `next` is the address of the next page, null on the last."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    next: str | None

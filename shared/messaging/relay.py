@@ -24,8 +24,7 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from shared.concurrency.background import Loops, Quiet
-from shared.concurrency.tasks import to_the_end
+from shared.concurrency.background import Loops, Quiet, to_the_end
 from shared.messaging.log import EventLog, PendingEvent, RedisStreams
 from shared.messaging.outbox import outbox_statement, outboxes_statement
 from shared.messaging.republish import REPUBLISH_S, Republisher, set_back

@@ -11,12 +11,15 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
+from sqlalchemy import text
+
 from shared.errors.database import WrongDatabase
 from shared.postgres.engine import DB_AWAY, AsyncEngine
 from shared.postgres.schema_version import SchemaCheck
 from shared.process.settings import ServiceSettings
-from shared.redis.client import Redis
+from shared.redis.client import REDIS_AWAY, Redis, primaries
 from shared.redis.config_check import RedisRequirements
+from shared.runtime.metrics import DATABASE_LOCK_WAITING, REDIS_MEMORY, REDIS_MEMORY_LIMIT
 
 REQUIRED = "read committed"
 
@@ -66,3 +69,23 @@ class Preconditions:
             "redis": self._redis_requirements.check,
             "schema": self.schema.require,
         }
+
+
+REFRESH_S = 10.0
+LOCK_WAITING = text(
+    "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = :application"
+)
+
+
+async def refresh_engine_gauges(service: str, db: AsyncEngine, redis: Redis) -> None:
+    """Reads both once. While one is away its gauge stays as it was."""
+    with suppress(*DB_AWAY):
+        async with db.connect() as connection:
+            waiting = await connection.scalar(LOCK_WAITING, {"application": f"onsale-{service}"})
+        DATABASE_LOCK_WAITING.labels(service).set(waiting)
+    with suppress(*REDIS_AWAY):
+        for node in await primaries(redis):
+            where = node.connection_pool.connection_kwargs
+            name, memory = f"{where.get('host')}:{where.get('port')}", await node.info("memory")
+            REDIS_MEMORY.labels(name).set(memory["used_memory"])
+            REDIS_MEMORY_LIMIT.labels(name).set(memory["maxmemory"])

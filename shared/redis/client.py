@@ -30,8 +30,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 
-from shared.redis.cluster import Cluster
-from shared.redis.slot_map import REDIS_AWAY
+from shared.redis.cluster import REDIS_AWAY, Cluster
 from shared.redis.url import RedisUrl
 from shared.runtime import tracing
 from shared.runtime.metrics import POOL_IN_USE, POOL_SIZE, POOL_TIMEOUTS

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from redis.exceptions import AuthenticationError, ResponseError
 
 from shared.redis.client import REDIS_AWAY, Redis, replicas_of
-from shared.redis.cluster import Cluster
-from shared.redis.slot_map import address_of
+from shared.redis.cluster import Cluster, address_of
 from shared.redis.url import RedisUnfit, host_port
 from shared.runtime.logging import get_logger
 

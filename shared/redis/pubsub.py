@@ -8,10 +8,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Self
 
-from shared.concurrency.tasks import stop
+from shared.concurrency.background import stop
 from shared.redis.client import REDIS_AWAY, Redis, RedisError
-from shared.redis.cluster import Cluster
-from shared.redis.slot_map import address_of
+from shared.redis.cluster import Cluster, address_of
 from shared.redis.url import Address
 from shared.runtime.logging import get_logger
 

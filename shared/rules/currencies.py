@@ -7,6 +7,7 @@ of their own, which differ from what is charged.
 """
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -223,3 +224,16 @@ def split(amount_minor: int, weights: Sequence[int], step: int = 1) -> list[int]
     for n in largest[: amount_minor - sum(parts)]:
         parts[n] += 1
     return parts
+
+
+def decimal_amount(minor: int, currency: str) -> str:
+    """`123450` minor units of EUR as `1234.50`, for programs."""
+    return f"{Decimal(minor).scaleb(-digits(currency)):f}"
+
+
+def format_money(minor: int, currency: str) -> str:
+    """`123450` minor units of EUR as `EUR 1,234.50`."""
+    count = digits(currency)
+    whole, rest = divmod(abs(minor), 10**count)
+    sign = "-" if minor < 0 else ""
+    return f"{currency} {sign}{whole:,}" + (f".{rest:0{count}d}" if count else "")

@@ -23,9 +23,8 @@ the last minutes do not show, as of the admission rate, is not foreseen.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import sqrt
 from statistics import NormalDist, fmean, stdev
-
-from shared.rules.confidence import wilson_interval
 
 BATCHES = 10
 CONFIDENCE = 0.975  # so that three bands of a sale hold together in nine of ten (Bonferroni: 92.5 %)
@@ -117,3 +116,31 @@ def _until_nothing_is_held(held: Held, tickets_per_s: float) -> SellOut:
     later_s = math.hypot(gone_s(middle, 1 - MISSED) - expected_s, gone_s(most, 0.5) - expected_s)
     earliest_s, latest_s = max(0.0, expected_s - earlier_s), max(0.0, expected_s + later_s)
     return SellOut(max(0.0, expected_s), earliest_s, latest_s if held.earlier else None)
+
+
+Z_95 = 1.959964  # of the normal distribution: 2.5 % on either side
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A share, or the difference of two, with its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def rounded(self) -> dict[str, float]:
+        return {"value": round(self.value, 4), "low": round(self.low, 4), "high": round(self.high, 4)}
+
+
+def wilson_interval(part: int, whole: int, *, z: float = Z_95) -> Estimate:
+    """How sure a share is that was counted, `part` of `whole`: Wilson's score interval, which is right for small
+    counts, too (Brown, Cai, DasGupta, Interval Estimation for a Binomial Proportion, 2001). It is 0 to 1 if `whole` is
+    0. `z`: the normal quantile on either side.
+    """
+    if whole <= 0:
+        return Estimate(0.0, 0.0, 1.0)
+    p, z2 = part / whole, z * z
+    middle = (p + z2 / (2 * whole)) / (1 + z2 / whole)
+    reach = z / (1 + z2 / whole) * sqrt(p * (1 - p) / whole + z2 / (4 * whole * whole))
+    return Estimate(p, max(0.0, middle - reach), min(1.0, middle + reach))

@@ -10,7 +10,8 @@ import hmac
 import math
 import re
 import time
-from typing import Annotated, Any, NamedTuple, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import orjson
@@ -23,7 +24,6 @@ from pydantic_settings import NoDecode
 
 from shared.errors.problems import BadCredential, NoCredential, NotAllowed, SecondPersonNeeded, TooManyWrongCodes
 from shared.rules.addresses import is_loopback
-from shared.rules.two_persons import Role, control_of
 from shared.runtime.metrics import with_series
 from shared.security.limits import Buckets, client_address
 from shared.security.tokens import (
@@ -40,6 +40,23 @@ from shared.security.tokens import (
     require_own_origin,
     unb64,
 )
+
+Role = Literal["viewer", "operator", "admin"]  # of operators, each may do what the one before may
+# A control can be made to need a second person, because what it does cannot be taken back, or sends visitors and their
+# passes to another site. Each is one route of an admin API, or one action of it, and the route says so.
+CONTROL = "x-onsale-control"
+
+
+def control(name: str, *, action: str | None = None) -> dict[str, Any]:
+    """`openapi_extra` of the route of this control; with `action`, only where the path has this one."""
+    return {CONTROL: {"name": name} | ({"action": action} if action else {})}
+
+
+def control_of(extra: Mapping[str, Any] | None, action: str | None) -> str | None:
+    """The control of a route with this `openapi_extra`, when its path has this action."""
+    found: dict[str, str] = (extra or {}).get(CONTROL, {})
+    return found.get("name") if found.get("action") in (None, action) else None
+
 
 # -- operators ---------------------------------------------------------------------------------------------------------
 

@@ -24,8 +24,7 @@ from shared.concurrency.coalescing import CachedReads
 from shared.errors import problems
 from shared.features import problem_page
 from shared.process.load import Load
-from shared.process.removed_settings import removed_and_set
-from shared.process.settings import ServiceSettings
+from shared.process.settings import ServiceSettings, removed_and_set
 from shared.routes import Service
 from shared.runtime.descriptors import descriptors_max, descriptors_open
 from shared.runtime.logging import get_logger

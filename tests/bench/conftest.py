@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from bench.harness.testbed import Testbed, Trial
+from bench.harness.measurement import Testbed, Trial
 from onsale.local.engines import Engines
 
 
 @pytest.fixture
 def testbed(engines: Engines, migrated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Testbed:
     """Few connections for the baselines; the processor time of "databases" is that of the test process."""
-    monkeypatch.setattr("bench.baselines.pool.CONNECTIONS", 4)
+    monkeypatch.setattr("bench.baselines.service.CONNECTIONS", 4)
     for folder in ("log", "engines"):
         (tmp_path / folder).mkdir()
     return Testbed(tmp_path, engines, {"test process": os.getpid()}, template=migrated)

@@ -18,18 +18,15 @@ from bench.__main__ import MEASUREMENTS, QUICK, measure
 from bench.baselines.stock_designs import AdvisorySum, ForUpdate, HotCounter, ReadThenWrite, TtlKey, UnitRows
 from bench.harness import cost as harness_cost
 from bench.harness.cost import LoadSummary, Workload, cost
-from bench.harness.cpu import cpu_s, descendants
 from bench.harness.load import LoadResult
-from bench.harness.measurement import CheckFailed, Finding
-from bench.harness.testbed import Testbed, Trial
+from bench.harness.measurement import CheckFailed, Finding, Testbed, Trial, cpu_s, descendants
 from bench.line import admissions, joins
-from bench.line.called_fans import Admitted
+from bench.line.admissions import Admitted
 from bench.record import report
 from bench.scale import growth_line, growth_stock
 from bench.stock import last_tickets, reservations, stock_designs
-from bench.stock.hold_expiry_designs import TtlKeyExpiry
-from bench.stock.our_stock import OurStock
-from bench.stock.shop import Venue
+from bench.stock.hold_expiry import TtlKeyExpiry
+from bench.stock.our_stock import OurStock, Venue
 from onsale.local.engines import with_driver
 from shared.contracts.event_file import EventFile
 from tests.support.engines.tcp_proxy import with_delay

@@ -27,8 +27,7 @@ from bench.scale.processes import claims as process_claims
 from bench.stock.reservations import reservations
 from bench.streams.streams import StreamFigures, claims, plot
 from onsale.capacity.calculation import SERVICES, plan_sale, processor_s
-from onsale.capacity.coefficients import PATH, MeasurementSource, parse
-from onsale.capacity.sale import Sale, moments
+from onsale.capacity.sale import PATH, MeasurementSource, Sale, moments, parse
 from services.gateway.settings import Settings as GatewaySettings
 from services.gateway.tuning import DEFAULTS as GATEWAY_TUNING
 from services.gateway.waiting_line import snapshot

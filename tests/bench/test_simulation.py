@@ -15,7 +15,7 @@ from bench.scale.simulation import (
     predicted,
     prediction,
 )
-from onsale.capacity.coefficients import coefficients
+from onsale.capacity.sale import coefficients
 
 NIGHT = Night(fans=20_000, tickets=400, streams=600, max_active=200)
 EIGHT_CORES = Installation(4, 8, dict.fromkeys(SERVICES, 1))

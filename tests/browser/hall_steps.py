@@ -9,8 +9,7 @@ from playwright.async_api import expect
 
 from onsale.client import Fan
 from tests.browser.steps import CALL_TIMEOUT_MS, enter, put_on_sale
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite
+from tests.support.running.suite import RunningSuite, fan_of
 from tests.support.wait import wait_until
 
 FRONT = {"name": "Front", "rows": [1, 1], "price_minor": 9000}

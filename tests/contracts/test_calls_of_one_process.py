@@ -1,13 +1,17 @@
 """Every operation of the internal APIs answers the same over HTTP and as a function of the same process, and neither
 side changes what both of them hold.
+
+Calls an internal endpoint of a service, or of its fake, and returns the parts of the answer that both must share.
 """
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, NamedTuple, get_args
 
 import httpx
+import orjson
 import pytest
 from pydantic import BaseModel
+from starlette.types import ASGIApp
 
 from features.hall.inventory.api import INTERNAL as HALL
 from features.hall.seat_codes import SeatsFrame
@@ -27,14 +31,48 @@ from shared.contracts.frames import LineFrame, Revoked, StockFrame
 from shared.contracts.prices import PricesAnswer
 from shared.errors.problems import Problem
 from shared.routes import Service
-from shared.rpc import ServiceClient
+from shared.rpc import ServiceClient, sign_service_call
 from shared.security.tokens import development_keys
 from shared.web.internal_api import InternalApi, OwnProcess
-from tests.contracts.internal_calls import comparable
 from tests.notifier.frames import EVENT, FILE, REFERENCE
 from tests.notifier.orders import write_order
 from tests.notifier.tokens import order_token
 from tests.support.running.services import Neighbours
+
+Answer = tuple[int, Any]
+IGNORED = {"request_id", "detail", "instance", "title"}  # members of a problem that describe one case only
+VARYING = {"at_ms", "until_ms", "expires_at_ms", "reserved_until_ms", "admission", "checkout_key", "version"}
+
+
+def client_of(app: ASGIApp) -> httpx.AsyncClient:
+    """An HTTP client that calls the app without a network."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://service")
+
+
+async def assert_same_answers(both: tuple[Any, Any], answers_of: Callable[[Any], Awaitable[Any]]) -> None:
+    """Asks the real service and then its fake."""
+    real, fake = [await answers_of(side) for side in both]
+    assert fake == real
+
+
+async def call_internal(client: httpx.AsyncClient, path: str, **request: Any) -> Answer:
+    """Sends a signed request; returns the status and the comparable body."""
+    content = orjson.dumps(request)
+    headers = sign_service_call(development_keys("service"), "POST", f"/internal{path}", content)
+    answer = await client.post(f"/internal{path}", content=content, headers=headers)
+    return answer.status_code, comparable(answer.json())
+
+
+def comparable(body: Any) -> Any:
+    """The body without ignored fields; a varying field becomes whether it has a value."""
+    if isinstance(body, dict):
+        kept = {name: value for name, value in body.items() if name not in IGNORED}
+        return {
+            name: (value is not None) if name in VARYING else comparable(value) for name, value in sorted(kept.items())
+        }
+    return [comparable(each) for each in body] if isinstance(body, list) else body
+
 
 SERVICES: dict[Service, InternalApi] = {
     "queue": InternalApi(QUEUE | draw.API), "inventory": InternalApi(INVENTORY | inventory.API | HALL),

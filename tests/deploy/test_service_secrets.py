@@ -22,9 +22,8 @@ from shared.routes import SERVICES, SERVICES_WITH_TABLES, Service
 from shared.security.auth import AdminKeys
 from shared.security.key_reload import FIELDS, PUBLIC_FIELDS, KeyReloader
 from shared.security.tokens import Keyring
-from tests.deploy.helm import objects
-from tests.deploy.manifests import DEPLOY, compose, pods
 from tests.deploy.test_containers import settings_class
+from tests.deploy.test_kubernetes import DEPLOY, compose, objects, pods
 from tests.support.programs import needs
 
 COLUMNS = "rolsuper, rolcreatedb, rolcreaterole, rolreplication, rolbypassrls"

@@ -7,7 +7,7 @@ import yaml
 
 from proof.deploy.beside_a_shop import PAGE, page_with, saved
 from shared.contracts.event_file import EventFile
-from tests.support.guides import DOCS
+from tests.support.programs import DOCS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PRETIX = DEPLOY / "shops" / "pretix"

@@ -20,8 +20,8 @@ from shared.web.parts import with_settings_of_parts
 from tests.queue.conftest import Inventory
 from tests.support.engines.database import Database
 from tests.support.neighbours import Connections
-from tests.support.running.apps import borrowed_app
-from tests.support.running.queue_service import QueueService, queue_service
+from tests.support.running.services import QueueService, queue_service
+from tests.support.running.serving import borrowed_app
 from tests.support.wait import wait_until
 
 AllSettings = with_settings_of_parts(Settings, "gateway")

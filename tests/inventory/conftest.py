@@ -22,8 +22,8 @@ from shared.security.tokens import Pass, development_keys, sign_pass
 from shared.web import parts
 from shared.web.app import internal, public
 from shared.web.parts import with_settings_of_parts
-from tests.support.running.apps import borrowed_app
 from tests.support.running.services import StillLoops
+from tests.support.running.serving import borrowed_app
 from tests.support.running.suite import bearer
 from tests.support.wait import wait_until
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.support.running.command_line import command_line
+from tests.support.running.program import command_line
 from tests.support.running.suite import RunningSuite
 
 

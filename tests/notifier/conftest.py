@@ -32,9 +32,8 @@ from tests.notifier.frames import (
 from tests.notifier.orders import write_order
 from tests.notifier.tokens import order_token, queue_token
 from tests.support.engines.tcp_proxy import TcpProxy
-from tests.support.running.apps import parted
 from tests.support.running.services import Neighbours
-from tests.support.running.serving import Serving, serve
+from tests.support.running.serving import Serving, parted, serve
 from tests.support.wait import wait_until
 
 

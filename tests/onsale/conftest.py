@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.onsale.sandbox_client import SandboxClient, sandbox
-from tests.support.running.command_line import Command, command_line
+from tests.support.running.program import Command, command_line
 from tests.support.running.suite import RunningSuite
 
 

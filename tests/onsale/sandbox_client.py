@@ -14,7 +14,7 @@ import httpx
 from onsale.sandbox.endpoints import create_sandbox
 from onsale.sandbox.settings import SandboxSettings, Tuning
 from shared.http.outgoing import ExternalResponse
-from tests.support.running.apps import parted
+from tests.support.running.serving import parted
 from tests.support.wait import wait_until
 
 SECRET = "a secret for tests"

@@ -35,13 +35,11 @@ from shared.web.listener import ServiceListener
 from shared.web.parts import with_settings_of_parts
 from tests.orders.inventory import URL as INVENTORY_URL
 from tests.orders.inventory import Inventory, open_inventory
-from tests.orders.mailbox import Mailbox
 from tests.orders.manual_orders import ManualShop, open_manual_shop
 from tests.orders.provider_setups import ProviderSetup, SandboxSetup
-from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, VIEWER_SECRET, Shop
+from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, VIEWER_SECRET, Mailbox, Shop
 from tests.support.neighbours import Connections
-from tests.support.running.apps import borrowed_app, parted
-from tests.support.running.serving import serving
+from tests.support.running.serving import borrowed_app, parted, serving
 
 SANDBOX_QUICK: dict[str, Any] = {
     "slow_s": 0.1,

@@ -31,7 +31,7 @@ from shared.runtime.clock import now_ms
 from shared.web.app import internal
 from shared.web.parts import with_settings_of_parts
 from tests.support.neighbours import Connections, FaultyNeighbour
-from tests.support.running.apps import borrowed_app
+from tests.support.running.serving import borrowed_app
 
 EVENT = "flash"
 URL, ORDERS_URL = "http://inventory", "http://orders"

@@ -17,8 +17,7 @@ from pydantic import BaseModel
 from sqlalchemy import text
 from starlette.types import ASGIApp
 
-from onsale.sandbox.charge_store import ChargeStore, as_rfc3339
-from onsale.sandbox.charges import ChargeService
+from onsale.sandbox.charges import ChargeService, ChargeStore, as_rfc3339
 from onsale.sandbox.endpoints import app_of
 from onsale.sandbox.settings import SandboxSettings
 from onsale.sandbox.settings import Tuning as SandboxTuning
@@ -41,7 +40,7 @@ from tests.orders.inventory import EVENT, open_inventory
 from tests.orders.inventory import URL as INVENTORY_URL
 from tests.orders.shop import ADMIN_SECRET, VIEWER_SECRET, Shop
 from tests.support.neighbours import Connections
-from tests.support.running.apps import borrowed_app, parted
+from tests.support.running.serving import borrowed_app, parted
 
 TAKEOVER_S, RETRY_MAX_S, PAY_TTL_S = 5.0, 4.0, 600
 SETTINGS: dict[str, Any] = {

@@ -1,27 +1,44 @@
-"""An orders process under test, and the requests of customers and operators."""
+"""An orders process under test, and the requests of customers and operators.
 
+Names of shows in many scripts, and a very long word.
+
+A mail server on a port of its own, which fails on command and keeps the mails it accepts.
+"""
+
+import asyncio
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
 from typing import Any
 
 import httpx
+from aiosmtpd.smtp import SMTP, Envelope, Session
 from fastapi import FastAPI
 from sqlalchemy import Executable, select, text
 
+from features.mail.orders.compose import MailComposer
+from features.mail.orders.dispatcher import MailDispatcher
+from features.mail.orders.smtp import MailServer, MailSettings, server_of
 from onsale.sandbox.webhooks import sign
 from services.orders.model.order import Order, order_reference
+from services.orders.model.view import order_frame
 from services.orders.settings import Settings
 from services.orders.state import State
 from services.orders.store.store import read_many
-from services.orders.tables import money_entry
+from services.orders.tables import mail, money_entry
 from shared.contracts.inventory import ReservedItem
 from shared.runtime.clock import now_ms
 from shared.security.tokens import Pass, development_keys, sign_pass
 from tests.orders.inventory import EVENT, Inventory
+from tests.support.spreadsheets import csv_rows
 from tests.support.wait import wait_until
 
 ADMIN_SECRET = "an operator's secret for tests"
@@ -273,3 +290,194 @@ def succeeded_webhook(webhook_id: str, **charge: str) -> bytes:
 def reference_of(shop: Shop, reservation_id: str, key: str) -> str:
     """The reference that an order of this reservation with this key has."""
     return order_reference(shop.settings.order_token_keys, reservation_id, key)
+
+
+NAMES = {
+    "Chinese": "周杰倫「嘉年華」世界巡迴演唱會",
+    "Japanese": "東京フィルハーモニー交響楽団 ベートーヴェンの夕べ",
+    "Korean": "방탄소년단 월드투어 서울",
+    "Thai": "เทศกาลดนตรีฤดูหนาวที่เขาใหญ่",
+    "Lao": "ບຸນປີໃໝ່ລາວ",
+    "Hebrew": "פסטיבל הג׳אז בים האדום",
+    "Arabic": "مهرجان القاهرة الدولي للموسيقى",
+    "Persian": "جشنوارهٔ موسیقی پگاه گیلان",
+    "Amharic": "የአዲስ አበባ የጃዝ ምሽት",
+    "Armenian": "Երևանի ջազ փառատոն",
+    "Georgian": "თბილისის ჯაზ ფესტივალი",
+    "Russian": "Лебединое озеро",
+    "Greek": "Μουσική βραδιά στην Αθήνα",
+    "Vietnamese": "Đêm nhạc Trịnh Công Sơn",
+    "Polish": "Zażółć gęślą jaźń",
+    "mixed": "Sigur Rós × 坂本龍一 × 조수미 × Αθήνα",
+}
+WORD_OF_68 = "Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamten"
+
+
+EVENTS = """
+    SELECT e.event AS body FROM orders.outbox_batch b, jsonb_array_elements(b.events) WITH ORDINALITY AS e (event, n)
+    WHERE e.event ->> 'aggregate' = :aggregate ORDER BY b.id, e.n"""
+
+
+async def provider_amounts(shop: Shop) -> dict[str, tuple[int, int]]:
+    """Charged and refunded at the provider, by order."""
+    sums: dict[str, tuple[int, int]] = {}
+    for charge in await shop.charges():
+        charged, refunded = sums.get(charge["reference"], (0, 0))
+        sums[charge["reference"]] = charged + charge["captured_minor"], refunded + charge["refunded_minor"]
+    return sums
+
+
+async def check_reported_amounts(shop: Shop, *references: str) -> None:
+    """Customers, streams, operators, exports and event consumers get the amounts that the provider has."""
+    provider = await provider_amounts(shop)
+    exported = {row["reference"]: row for row in csv_rows(await shop.admin_export())}
+    charges = (await shop.admin_get(f"/events/{EVENT}/charges"))["charges"]
+    for reference in references:
+        expected, order = provider.get(reference, (0, 0)), await shop.row(reference)
+        reports: dict[str, dict[str, Any]] = {
+            "order": await shop.view(reference), "frame": order_frame(order).body, "export": exported[reference],
+            "search": (await shop.admin_get(q=reference))["orders"][0],
+        }  # fmt: skip
+        if mine := [charge for charge in charges if charge["reference"] == reference]:
+            reports["charges"] = {
+                amount: sum(charge[amount] for charge in mine) for amount in ("charged_minor", "refunded_minor")
+            }
+        events = await events_of(shop, reference)
+        refunds = [event["after"] for event in events if event["type"] == "order.refunded"]
+        if refunds:
+            reports["events"] = refunds[-1]
+            assert sum(refund["amount_minor"] for refund in refunds) == expected[1], "each refund has one event"
+        assert bool(refunds) or order.status != "refunded"
+        reported = {name: (int(each["charged_minor"]), int(each["refunded_minor"])) for name, each in reports.items()}
+        assert reported == dict.fromkeys(reports, expected)
+        assert reports["order"]["refunding_minor"] == 0
+        versions = [event["version"] for event in events]
+        assert sorted(set(versions)) == versions, "each event has a version of its own, higher than the last"
+        assert versions[-1] <= order.version
+
+
+def summed(entries: list[tuple[str, str, int]]) -> dict[tuple[str, str], int]:
+    """Sums by kind and order, of disputes what was withdrawn and did not come back."""
+    sums: dict[tuple[str, str], int] = defaultdict(int)
+    for kind, reference, amount_minor in entries:
+        back = kind == "reinstatement"
+        sums["dispute" if back else kind, reference] += -amount_minor if back else amount_minor
+    return {key: minor for key, minor in sums.items() if minor}
+
+
+async def events_of(shop: Shop, reference: str) -> list[dict[str, Any]]:
+    """The events of this order, oldest first."""
+    return [row.body for row in await shop.query(EVENTS, aggregate=f"order:{reference}")]
+
+
+async def settlement_amounts(shop: Shop) -> list[int]:
+    """Charged and refunded in all, by the settlement."""
+    today = datetime.now(UTC).date()
+    days = {"from": str(today - timedelta(days=2)), "to": str(today + timedelta(days=1))}
+    totals = (await shop.admin_get("/settlement", **days))["totals"]
+    return [sum(total[amount] for total in totals) for amount in ("charged_minor", "refunded_minor")]
+
+
+DROP = "drop"
+
+
+@dataclass
+class Mailbox:
+    """`replies` are its replies to the next mails, one each (None accepts); then it accepts. `rejected` has its replies
+    to recipients that it rejects. `smtputf8`: it takes addresses beyond ASCII. `received` are the mails it accepted of
+    the `attempts` made, `recipients` those of the latest.
+    """
+
+    replies: list[str | None] = field(default_factory=list)
+    rejected: dict[str, str] = field(default_factory=dict)
+    received: list[EmailMessage] = field(default_factory=list)
+    envelopes: list[tuple[str, list[str]]] = field(default_factory=list)
+    recipients: list[str] = field(default_factory=list)
+    attempts: int = 0
+    pause: Callable[[], Any] | None = None
+    port: int = 0
+    smtputf8: bool = False
+
+    @property
+    def url(self) -> str:
+        return f"smtp://127.0.0.1:{self.port}"
+
+    async def handle_RCPT(  # noqa: N802 - aiosmtpd's name
+        self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
+        if address in self.rejected:
+            return self.rejected[address]
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
+        self.attempts += 1
+        self.recipients = envelope.rcpt_tos
+        if self.pause is not None:
+            await self.pause()
+        reply = self.replies.pop(0) if self.replies else None
+        if reply == DROP:
+            _abort(server)
+            return "421 gone"
+        if reply is not None:
+            return reply
+        assert isinstance(envelope.content, bytes)
+        self.received.append(message_from_bytes(envelope.content, policy=default))
+        self.envelopes.append((envelope.mail_from or "", envelope.rcpt_tos))
+        return "250 accepted"
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator["Mailbox"]:
+        """Listens on a free port, later on the same."""
+        loop = asyncio.get_running_loop()
+        connections: list[SMTP] = []
+
+        def protocol() -> SMTP:
+            connections.append(SMTP(self, hostname="mail.test", enable_SMTPUTF8=self.smtputf8, loop=loop))
+            return connections[-1]
+
+        server = await loop.create_server(protocol, "127.0.0.1", self.port)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+            await server.wait_closed()
+            for connection in connections:
+                _abort(connection)
+
+
+def _abort(server: SMTP) -> None:
+    if isinstance(server.transport, asyncio.WriteTransport):
+        server.transport.abort()
+
+
+def mail_dispatcher(shop: Shop, url: str | None = None) -> MailDispatcher:
+    state, settings = shop.state, shop.state.settings
+    assert isinstance(settings, MailSettings)
+    if url is None:
+        assert settings.smtp_url is not None
+        url = settings.smtp_url.get_secret_value()
+    server = MailServer(server_of(url), "auto", timeout_s=5.0)
+    return MailDispatcher(
+        state.db, MailComposer(state.store, state.inventory, state.papers, settings, settings), server
+    )
+
+
+async def mail_rows(shop: Shop) -> dict[str, tuple[int, bool, bool, str]]:
+    """By key: tries, whether sent, whether abandoned, and the error."""
+    return {
+        row.mail_key: (row.tries, row.sent_at is not None, row.abandoned_at is not None, row.error or "")
+        for row in await shop.query(select(mail))
+    }
+
+
+async def send_due(shop: Shop) -> None:
+    """Makes all unsent mail due and sends it."""
+    await make_mail_due(shop)
+    await mail_dispatcher(shop).run_once()
+
+
+async def make_mail_due(shop: Shop) -> None:
+    """Ends the pause before the next try."""
+    await shop.run("UPDATE orders.mail SET due_at = now() WHERE sent_at IS NULL")

@@ -7,10 +7,18 @@ from typing import Any
 
 import pytest
 
-from proof.load.crowd import Span
-from proof.load.fans import Recorder
-from proof.load.flatness import POINTS_MAX, Bound, after, growth, not_flat, slope
-from proof.load.run import Phases, growth_findings, overload_findings
+from proof.load.fans import Recorder, Span
+from proof.load.run import (
+    POINTS_MAX,
+    Bound,
+    Phases,
+    after,
+    growth,
+    growth_findings,
+    not_flat,
+    overload_findings,
+    slope,
+)
 
 pytestmark = pytest.mark.proof  # a change of the product breaks none of it
 

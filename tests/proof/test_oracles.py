@@ -1,7 +1,15 @@
-"""Each check of bad input can fail: servers that answer wrongly, and readers that accept too much, are reported."""
+"""Each check of bad input can fail: servers that answer wrongly, and readers that accept too much, are reported.
+
+A little of the bad input of `make proof` that needs no suite: it finds nothing.
+
+What a swarm's fan meets is judged: each kind of wrong answer is found.
+"""
 
 import asyncio
 import json
+import os
+import random
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,15 +21,18 @@ import httpx
 import pytest
 
 from onsale import event_files
+from onsale.client import Problem
 from onsale.local.ports import HOST
 from proof.bad_input.changed import files
 from proof.bad_input.changed.credentials import ChangedCredentials, Credential, mutations
+from proof.bad_input.changed.files import check_event_files
 from proof.bad_input.changed.webhooks import ChangedWebhooks
-from proof.bad_input.findings import Findings
 from proof.bad_input.generated.answers import AnswerChecks
 from proof.bad_input.generated.documents import Call
 from proof.bad_input.raw.http_forms import FINAL, FORMS, HIDDEN, SMUGGLING
-from proof.bad_input.raw.raw_http import Delivery, direct_faults, exchange, suite_faults, through_faults
+from proof.bad_input.raw.raw_http import Delivery, direct_faults, exchange, send_direct, suite_faults, through_faults
+from proof.bad_input.sale import Findings
+from proof.insistence import InsistentClient, Meetings, Unanswered
 from shared.http.http1 import HttpClient, HttpResponse
 
 pytestmark = pytest.mark.proof  # a change of the product breaks none of it
@@ -227,3 +238,53 @@ def test_a_fault_is_printed_when_it_is_found_and_once(capsys: pytest.CaptureFixt
         found.add("our server", "a server error 500", example)
     assert capsys.readouterr().out == "  found: our server: a server error 500\n"
     assert found.sentences("again") == ["our server: a server error 500. a Again: again"]
+
+
+SEED = int(os.environ.get("ONSALE_HYPOTHESIS_SEED", "1"))
+
+
+def test_changed_event_files_are_refused(tmp_path: Path) -> None:
+    found = Findings()
+    check_event_files(found, tmp_path, Random(SEED), count=40)
+    assert found.counts["mutated files"] > 20
+    assert found.sentences(f"seed {SEED}") == []
+
+
+async def test_raw_bytes_are_answered_once_and_by_http() -> None:
+    found = Findings()
+    await send_direct(found, seconds=1, random=Random(SEED))
+    assert found.counts["raw requests"] >= 6  # one a lane, on a machine however slow
+    assert found.sentences(f"seed {SEED}") == []
+
+
+async def test_what_fans_meet_is_judged() -> None:
+    """A fan asks again after no answer and after 503; a 500 and two answers to one key are found."""
+    meetings, answers = Meetings(), list[httpx.Response | Exception]()
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        given = answers.pop(0)
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    def held(name: str) -> httpx.Response:
+        return httpx.Response(201, json={"reservation_id": name})
+
+    http = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+    client = InsistentClient("http://suite", meetings, http=http, rng=random.Random(1))
+    answers[:] = [httpx.ConnectError("reset"), httpx.Response(503), httpx.Response(500), held("R1")]
+    assert (await client.hold("e", {"seats": ["A-1-1"]}))["reservation_id"] == "R1"
+    assert len(meetings.found) == 1
+    assert meetings.found[0].startswith("hold was answered 500 ")
+    assert meetings.longest_silence_s(0.0, time.monotonic()) > 0.3
+    twice = InsistentClient("http://suite", meetings, http=http, repeats=True)
+    answers[:] = [held("R1"), held("R1"), held("R1"), held("R2")]
+    for _ in range(2):
+        await twice.hold("e", {"seats": ["A-1-1"]})
+    assert meetings.found[1:] == ["hold: one key, two answers: [['R1'], ['R2']]"]
+    answers[:] = [httpx.Response(409)]
+    with pytest.raises(Problem):
+        await client.hold("e", {"seats": ["A-1-1"]})
+    meetings.deadline_s, answers[:] = 0.0, [httpx.Response(503)]
+    with pytest.raises(Unanswered):
+        await client.hold("e", {"seats": ["A-1-1"]})

@@ -12,11 +12,10 @@ import pytest
 from proof.swarm import edges, run
 from proof.swarm.faults.machine import FAULTS, possible
 from proof.swarm.faults.processes import Killed
-from proof.swarm.operators import ACTIONS
 from proof.swarm.plan import Plan, PlannedFan, PlannedFault
-from proof.swarm.shrink import Shrinker
+from proof.swarm.run import Shrinker
 from proof.swarm.trial import Outcome
-from proof.swarm.visits import BEHAVIOURS
+from proof.swarm.visits import ACTIONS, BEHAVIOURS
 from shared.contracts.event_file import RoomPart, SalesPart
 from shared.routes import SALE_SERVICES
 

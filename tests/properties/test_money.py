@@ -12,16 +12,13 @@ import httpx
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from onsale.sandbox.behaviours import BEHAVIOURS
-from onsale.sandbox.charge import Charge
-from onsale.sandbox.problems import RequestRefused
-from onsale.sandbox.schemas import DisputeRequest, RefundRequest
+from onsale.sandbox.charge import BEHAVIOURS, Charge, RequestRefused
+from onsale.sandbox.settings import DisputeRequest, RefundRequest
 from services.orders.model.order import ORDER_TRANSITIONS, Order
 from services.orders.model.rules import Step, allowed_decisions
 from shared.contracts.inventory import Reservation
 from tests.orders.manual_orders import PAY_TTL_S, TAKEOVER_S, ManualShop, no_fault, open_manual_shop
-from tests.orders.reported_amounts import summed
-from tests.orders.shop import pass_of, reference_of
+from tests.orders.shop import pass_of, reference_of, summed
 from tests.properties.examples import bounded, run_machine
 from tests.support.running.suite import bearer
 

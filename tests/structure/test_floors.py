@@ -1,4 +1,7 @@
-"""Folders lie on floors: each imports what lies below it, so no folders form a circle, in Python as in the pages."""
+"""Folders lie on floors: each imports what lies below it, so no folders form a circle, in Python as in the pages.
+
+Every SQL statement of the services has a case of `proof/plans`, which holds its cost at fifty thousand rows.
+"""
 
 import ast
 import re
@@ -7,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from proof.plans import inventory_cases, orders_cases, queue_cases
+from proof.plans.statements import statements
 from shared.features import package_of
 from shared.routes import SERVICES
 
@@ -106,3 +111,12 @@ def test_no_sources_of_the_pages_form_a_circle() -> None:
 
 def test_a_circle_is_found() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == {"b", "c"}
+
+
+CASES = {"inventory": inventory_cases, "queue": queue_cases, "orders": orders_cases}
+
+
+def test_every_statement_has_a_case() -> None:
+    """A new one is added to `<service>_cases.py`, with the number of rows it concerns."""
+    for service, cases in CASES.items():
+        assert statements(service).keys() == cases.CASES.keys(), service

@@ -25,9 +25,8 @@ from shared.features import BadFeature
 from shared.http.outgoing import ExternalResponse, NotReached
 from shared.payment_provider import ChargeRequest, Provider, ProviderRejected, Unreachable
 from shared.runtime.clock import now_ms
-from tests.support.running.fans import fan_of
 from tests.support.running.serving import serving
-from tests.support.running.suite import bearer, running_suite
+from tests.support.running.suite import bearer, fan_of, running_suite
 from tests.support.wait import wait_until
 
 DOCS = Path(__file__).parents[2] / "docs"

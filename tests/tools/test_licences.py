@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from tests.deploy.manifests import ROOT
+from tests.deploy.test_kubernetes import ROOT
 from tools import licences
 
 COPYLEFT = re.compile(r"\b(A?GPL|SSPL|EUPL|OSL|CPAL|RPL|CC-BY-NC|BUSL)\b")

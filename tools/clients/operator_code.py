@@ -12,8 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tools.clients.fan_code import MARK, call, docstring, query_argument, query_parameter
-from tools.clients.schemas import REF, operations
+from tools.clients.fan_code import MARK, REF, call, docstring, operations, query_argument, query_parameter
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("shared/contracts/**/*.py", "features/**/*.py")

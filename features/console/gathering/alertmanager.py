@@ -16,7 +16,7 @@ from features.console.gathering.alarms import active_alarm
 from features.console.metrics import MALFORMED, QUESTIONS
 from features.console.schemas import ActiveAlarm
 from shared.alarms import BY_NAME
-from shared.concurrency.tasks import stop
+from shared.concurrency.background import stop
 from shared.runtime.clock import from_datetime, now_ms
 from shared.runtime.logging import get_logger
 

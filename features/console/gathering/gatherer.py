@@ -22,7 +22,7 @@ from features.console.gathering.history import Ring
 from features.console.gathering.vitals import Facts, Totals, make_vitals, proof_of, totals_of
 from features.console.schemas import ActiveAlarm, ApprovalView, Change, Part, Process, ProcessState, Snapshot, Vitals
 from features.console.tuning import Tuning
-from shared.concurrency.tasks import stop
+from shared.concurrency.background import stop
 from shared.contracts.admin.audit import AuditEntry, AuditPage
 from shared.contracts.catalogue import EventDetails
 from shared.errors.problems import NotFound, Problem, UnknownEvent

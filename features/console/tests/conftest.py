@@ -19,9 +19,8 @@ from services.queue.state import State as QueueState
 from shared.contracts.queue import JoinBatch, JoinRequest
 from shared.security.auth import AdminKeys
 from shared.web.app import public
-from tests.support.running.apps import parted
 from tests.support.running.services import Neighbours
-from tests.support.running.serving import serving
+from tests.support.running.serving import parted, serving
 
 KEYS = {role: f"a-key-of-the-{role}-for-tests" for role in ("viewer", "operator", "admin")}
 ADMIN_KEYS = ",".join(f"{role}-1:{role}:{secret}" for role, secret in KEYS.items())

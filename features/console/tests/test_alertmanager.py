@@ -17,7 +17,7 @@ from features.console.gathering.history import Sample, Samples
 from features.console.metrics import MALFORMED
 from features.console.tests.admin import EVENT, LINE, Admin
 from features.console.tests.conftest import Console, Start, next_of
-from features.console.tests.test_history import record
+from features.console.tests.test_vitals import record
 from shared.alarms import BY_NAME
 from shared.contracts.admin.queue import LineFlow
 from shared.runtime.clock import now_ms

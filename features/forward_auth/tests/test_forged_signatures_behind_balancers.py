@@ -12,8 +12,8 @@ import pytest
 from shared.security.tokens import b64, development_keys, sign_pass
 from shared.web.app import public
 from tests.gateway.tokens import an_admission
-from tests.support.running.balancers import Kind, balancer_parameters, plan_for_ports, running_balancer
 from tests.support.running.serving import serving
+from tests.support.running.suite import Kind, balancer_parameters, plan_for_ports, running_balancer
 
 VARIANTS = 100
 UNKNOWN_SITE = {"return_to": "https://nowhere.example/", "gate": "A" * 24}

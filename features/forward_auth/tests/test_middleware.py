@@ -21,7 +21,7 @@ from onsale.middleware import WaitingRoomMiddleware
 from shared.security.tokens import Keyring, Pass, PassReader, development_keys, jwks, sign_pass
 from shared.web.app import public
 from tests.gateway.tokens import signed_pass
-from tests.support.packages import run_with_only
+from tests.support.programs import run_with_only
 from tests.support.providers.shop import PAGE, SCRIPT
 from tests.support.running.serving import serving
 from tests.support.running.suite import bearer

@@ -20,7 +20,7 @@ from onsale.backup.command import _files
 from onsale.event_files import BadEventFile
 from tests.inventory.conftest import ADMIN_KEY, EVENT, OPERATOR_KEY, Inventory, event_file
 from tests.properties.examples import bounded
-from tests.support.pictures import AVIF, JPEG, LIVELY_SVG, PAGE, PNG, SVG, WEBP, picture, pictures_of, write_event
+from tests.support.browser import AVIF, JPEG, LIVELY_SVG, PAGE, PNG, SVG, WEBP, picture, pictures_of, write_event
 from tests.support.running.suite import problem
 
 STYLES = Path(__file__).parents[3] / "web/fans/styles.css"

@@ -21,7 +21,7 @@ from onsale import event_files
 from onsale.errors import OperatorError
 from shared.contracts.event_file import EventFile, SeatedSection
 from shared.contracts.file_parts import part_of
-from tests.support.running.command_line import Command, command_line
+from tests.support.running.program import Command, command_line
 
 
 @pytest.fixture

@@ -44,9 +44,8 @@ from shared.contracts.queue import RoomQuestion
 from shared.errors.problems import BadCredential, StaleEpoch
 from shared.postgres.engine import AsyncConnection, statement
 from shared.redis.client import REDIS_AWAY
-from shared.rules.two_persons import control
 from shared.runtime.logging import get_logger
-from shared.security.auth import AnOperator
+from shared.security.auth import AnOperator, control
 from shared.web.internal_api import InternalApi
 from shared.web.parts import Part
 from shared.web.request import EventIdPath

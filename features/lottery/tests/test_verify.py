@@ -10,7 +10,7 @@ from features.lottery.arithmetic import climb, commitment, leaf, path, receipt, 
 from features.lottery.check import Evidence, check, drawn_orders
 from features.lottery.contracts import EntryProof, PublishedLottery
 from tests.shared.web.test_page_scripts import run
-from tests.support.running.command_line import Command
+from tests.support.running.program import Command
 
 SEED, BLIND, VALUE = b"s" * 32, b"b" * 32, "24,331.09"
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)

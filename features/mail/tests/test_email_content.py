@@ -12,10 +12,10 @@ from features.mail.orders.compose import EmailContent, build_message, hold_email
 from features.mail.orders.smtp import parse_sender, server_of
 from services.orders.settings import Settings
 from services.orders.tickets.show import ShowInfo
-from shared.rules.money import format_money
+from shared.rules.currencies import format_money
 from shared.web.parts import with_settings_of_parts
 from shared.words.words import words
-from tests.orders.names import NAMES, WORD_OF_68
+from tests.orders.shop import NAMES, WORD_OF_68
 
 SENDER = parse_sender("Onsale <tickets@example.org>")
 AT = datetime(2026, 1, 1, tzinfo=UTC)

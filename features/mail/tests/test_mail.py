@@ -10,8 +10,7 @@ from pypdf import PdfReader
 from shared.security.tokens import read_order_token
 from shared.words.words import LANGUAGES, words
 from tests.orders.delivery.test_tickets import apply_event_file
-from tests.orders.mailbox import DROP, mail_dispatcher, mail_rows, make_mail_due, send_due
-from tests.orders.shop import Shop, pass_header
+from tests.orders.shop import DROP, Shop, mail_dispatcher, mail_rows, make_mail_due, pass_header, send_due
 from tests.support.neighbours import Call
 from tests.support.wait import wait_until
 

@@ -5,8 +5,7 @@ and the links of their orders.
 from features.mail.orders.reminders import UNSUBSCRIBE, import_consents
 from services.orders.model.order import customer_key
 from shared.security.tokens import b64, order_cookie, sign_order_token
-from tests.orders.mailbox import Mailbox, mail_dispatcher, mail_rows, make_mail_due, send_due
-from tests.orders.shop import Shop, pass_header
+from tests.orders.shop import Mailbox, Shop, mail_dispatcher, mail_rows, make_mail_due, pass_header, send_due
 from tests.support.running.suite import problem
 from tests.support.wait import wait_until
 

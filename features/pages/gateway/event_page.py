@@ -19,7 +19,7 @@ from shared.concurrency.coalescing import CachedReads
 from shared.contracts.catalogue import EventDetails, SectionList, ShownPicture
 from shared.contracts.prices import PRICES_MAX, PricesAnswer
 from shared.errors.problems import Problem, Unavailable, UnknownEvent
-from shared.rules.money import decimal_amount
+from shared.rules.currencies import decimal_amount
 from shared.runtime.clock import rfc3339, zone_of
 from shared.web.built_files import Asset
 from shared.words.words import Words

@@ -33,7 +33,7 @@ from features.papers.orders.lettering import (
 from features.papers.orders.lettering import FOLDER as FONTS
 from features.papers.orders.pdf import PdfRenderer, Receipt, TicketPage
 from shared.words.words import FOLDER, ISOLATES, LANGUAGES, words
-from tests.orders.names import NAMES, WORD_OF_68
+from tests.orders.shop import NAMES, WORD_OF_68
 
 WIDTH = 100.0
 

@@ -28,8 +28,7 @@ from services.orders.problems import PromoCodeNotValid
 from shared.concurrency.coalescing import GroupCommits
 from shared.contracts.inventory import Reservation, ReservedItem
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
-from shared.rules.currencies import split, step_of
-from shared.rules.money import format_money
+from shared.rules.currencies import format_money, split, step_of
 from shared.security.limits import AddressGuessLimiter, GuessLimiter
 
 _READ = statement(__package__, "promo_codes")

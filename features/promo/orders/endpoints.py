@@ -29,7 +29,7 @@ from shared.errors.problems import InvalidRequest, Problem, UnknownEvent
 from shared.payment_provider import Provider
 from shared.postgres.engine import AsyncEngine
 from shared.postgres.pages import PageRequest, PageSizeQuery
-from shared.rules.money import format_money
+from shared.rules.currencies import format_money
 from shared.security.auth import AnOperator, Viewer
 from shared.web.request import EventIdPath, ReasonQuery, ReferenceQuery
 

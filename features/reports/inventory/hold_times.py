@@ -17,7 +17,7 @@ from services.inventory.layout.layout import Layout
 from services.inventory.state import StateDep
 from shared.errors.problems import Unavailable
 from shared.postgres.engine import AsyncConnection, DBAPIError, snapshot, statement
-from shared.rules.confidence import Estimate, wilson_interval
+from shared.rules.sell_out import Estimate, wilson_interval
 from shared.security.auth import Viewer
 from shared.web.request import EventIdPath
 

@@ -34,10 +34,9 @@ from shared.contracts.inventory import PaymentStep
 from shared.contracts.orders import PaymentRef
 from shared.errors.problems import Problem
 from shared.postgres.engine import statement
-from shared.rules.two_persons import control
 from shared.runtime.logging import get_logger
 from shared.runtime.metrics import with_series
-from shared.security.auth import AnAdmin, Viewer
+from shared.security.auth import AnAdmin, Viewer, control
 from shared.web.request import EventIdPath
 
 log = get_logger("onsale.inventory")

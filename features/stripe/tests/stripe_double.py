@@ -2,7 +2,7 @@
 
 The payment method chooses how the bank behaves: `pm_card_visa`, `pm_card_chargeDeclined`,
 `pm_card_threeDSecure2Required`, `pm_processing`, `pm_capture_fails_once`, `pm_capture_fails`, `pm_double`. Two more are
-known to `stripe_endpoints.py` alone.
+known to `conftest.py` alone.
 """
 
 import asyncio

@@ -51,10 +51,9 @@ from shared.contracts.fields import NO_NULL, EventId, tidy
 from shared.errors.problems import Problem
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 from shared.postgres.pages import PageRequest, PageSizeQuery
-from shared.rules.two_persons import control
 from shared.runtime.clock import from_datetime, rfc3339
 from shared.runtime.logging import get_logger
-from shared.security.auth import AnOperator, Viewer
+from shared.security.auth import AnOperator, Viewer, control
 from shared.web.request import EventIdPath, ReferencePath, ReferenceQuery
 
 _SEARCH = statement(__package__, "search")

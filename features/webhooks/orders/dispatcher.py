@@ -30,8 +30,7 @@ import httpx
 from prometheus_client import Counter
 from sqlalchemy import text
 
-from shared.concurrency.background import Quiet
-from shared.concurrency.tasks import stop
+from shared.concurrency.background import Quiet, stop
 from shared.errors.problems import Problem
 from shared.http.outgoing import ExternalHttpClient, NotReached, ResponseTooLarge
 from shared.messaging.log import PendingEvent

@@ -3,9 +3,8 @@
 import asyncio
 
 from tests.support.providers.receiver import webhook_receiver
-from tests.support.running.command_line import Command
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite
+from tests.support.running.program import Command
+from tests.support.running.suite import RunningSuite, fan_of
 from tests.support.wait import wait_until
 
 

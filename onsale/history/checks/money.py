@@ -1,10 +1,12 @@
-"""Each order is charged once or has its money back: by the provider's own book, which agrees with the ledger."""
+"""Each order is charged once or has its money back: by the provider's own book, which agrees with the ledger.
+
+The databases of a sale and its payment provider's book, opened for reading only.
+"""
 
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from onsale.history.checks.books import Books
-from onsale.history.checks.check import Check, Line
+from onsale.history.checks.check import Books, Check, Line
 
 UNDECIDED = frozenset({"pending", "late_paid", "review"})  # their money may still move either way
 

@@ -15,8 +15,7 @@ from typing import Any
 import httpx
 import orjson
 
-from proof.bad_input.findings import Findings
-from proof.bad_input.sale import KEYS, Sale
+from proof.bad_input.sale import KEYS, Findings, Sale
 from shared.http.http1 import ConnectionLost, HttpClient, HttpResponse
 from shared.security.auth import SESSION_COOKIE
 from tests.support.providers.identity_provider import jwt_by_secret

@@ -15,15 +15,13 @@ from typing import Any
 import yaml
 
 from onsale import event_files
-from onsale.backup.create import take_backup
-from onsale.backup.folder import BadBackup
-from onsale.backup.manifest import MANIFEST
+from onsale.backup.create import DATABASE_ERRORS, take_backup
+from onsale.backup.manifest import MANIFEST, BadBackup
 from onsale.backup.restore import load_databases, read_manifest, require_empty_databases
-from onsale.backup.table_copy import DATABASE_ERRORS
 from onsale.errors import OperatorError
 from onsale.local.engines import Engines
-from proof.bad_input.findings import Findings
 from proof.bad_input.generated.variations import with_bad_value
+from proof.bad_input.sale import Findings
 from tests.onsale.backup_rows import SERVICES, all_rows, empty_database
 
 EXAMPLES = ("arena.yaml", "flash.yaml")

@@ -20,10 +20,9 @@ import orjson
 from onsale.data_dir import with_driver
 from onsale.sandbox.webhooks import SIGNATURE_HEADER, sign
 from proof.bad_input.changed.credentials import mutations
-from proof.bad_input.findings import Findings
+from proof.bad_input.sale import Findings
 from shared.contracts.fields import tidy
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite, bearer
+from tests.support.running.suite import RunningSuite, bearer, fan_of
 from tests.support.wait import wait_until
 
 WEBHOOKS, PROMO_CODE = "/webhooks/sandbox", "EARLY-2030"

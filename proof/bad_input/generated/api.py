@@ -15,11 +15,10 @@ from typing import NamedTuple, get_args
 
 import orjson
 
-from proof.bad_input.findings import Findings
 from proof.bad_input.generated.answers import AnswerChecks
 from proof.bad_input.generated.documents import Call, Operation, operations_in, read_document
 from proof.bad_input.generated.variations import variations
-from proof.bad_input.sale import Sale, Sender, close_sales, sale_for_fans, sale_for_operators
+from proof.bad_input.sale import Findings, Sale, Sender, close_sales, sale_for_fans, sale_for_operators
 from shared.http.http1 import ConnectionLost, HttpClient
 from tests.support.running.suite import RunningSuite
 from tools.openapi import Readers

@@ -13,10 +13,10 @@ from typing import Any
 import psutil
 from fastapi import FastAPI
 
-from proof.bad_input.findings import Findings
 from proof.bad_input.generated.answers import PROBLEM
 from proof.bad_input.generated.documents import Call, operations_in
 from proof.bad_input.generated.variations import variations
+from proof.bad_input.sale import Findings
 from shared.http.http1 import ConnectionLost, HttpClient
 from shared.rpc import sign_service_call
 from shared.security.tokens import Keyring, unb64

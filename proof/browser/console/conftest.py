@@ -17,8 +17,7 @@ from onsale.server_sent_events import messages
 from tests.browser.console.conftest import Open, open_page  # noqa: F401 - a fixture
 from tests.browser.console.desk import FLOOR, READS_ONLY, Desk, Script, reason_of, written_by
 from tests.browser.console.recorded import Answer, Phase, Recording, is_read, read_of, write_of
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite
+from tests.support.running.suite import RunningSuite, fan_of
 
 T = TypeVar("T")
 ANSWERS = re.compile(r"https?://[^/]+/(admin/|events/|console/(session|api)(?!.*/stream))")

@@ -16,8 +16,7 @@ from playwright.async_api import Locator, Page, expect
 from onsale.local.key_file import rotating_keys
 from shared.security.auth import Operator, OperatorSession, sign_session
 from tests.browser.console.conftest import DESKTOP, PHONE, Open, violations
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite, problem, running_suite
+from tests.support.running.suite import RunningSuite, fan_of, problem, running_suite
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.browser

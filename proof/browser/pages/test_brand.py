@@ -21,8 +21,7 @@ from tests.browser.steps import (
     wait_until_listed,
 )
 from tests.browser.traffic import Traffic
-from tests.support.browser import NewPage
-from tests.support.pictures import SVG, picture
+from tests.support.browser import SVG, NewPage, picture
 from tests.support.running.suite import RunningSuite
 
 SECTIONS = [

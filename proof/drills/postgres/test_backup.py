@@ -24,8 +24,7 @@ from onsale.local.postgres import USER
 from proof.drills.postgres_pair import Postgres
 from proof.drills.sale import Recorder
 from tests.support.engines.engines import fast_directory
-from tests.support.running.fans import client_of, fan_of
-from tests.support.running.suite import RunningSuite, bearer
+from tests.support.running.suite import RunningSuite, bearer, client_of, fan_of
 from tests.support.wait import wait_until
 
 ROOM = {"rate_per_s": 1000, "burst": 3, "max_active": 3}

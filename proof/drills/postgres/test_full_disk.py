@@ -1,4 +1,7 @@
-"""The disk is full during a sale and then has space again: databases and services recover, and the audit is clean."""
+"""The disk is full during a sale and then has space again: databases and services recover, and the audit is clean.
+
+Faults of the PostgreSQL server that services use: their connections are ended, or none is left for them.
+"""
 
 import asyncio
 import os
@@ -7,13 +10,16 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
+import asyncpg
 import httpx
 import pytest
 
 from onsale.errors import OperatorError
-from onsale.history.log import History
+from onsale.history.transport import History
+from onsale.local.engines import with_driver
 from tests.support.running.suite import RunningSuite
 from tests.support.wait import wait_until
 
@@ -109,3 +115,19 @@ async def test_within_a_minute_after_a_full_disk_fans_are_served_and_the_audit_i
         for task in fans:
             task.cancel()
     await wait_until(lambda: is_clean(suite, event_id), timeout_s=CLEAN_WITHIN_S, interval_s=0.5)
+
+
+END_CONNECTIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'onsale-%'"
+
+
+async def take_all_connections(url: str, stack: AsyncExitStack) -> None:
+    """Takes every connection the server has, those of the services included; closing `stack` returns them."""
+    taken: list[asyncpg.Connection] = []
+    while True:
+        try:
+            taken.append(await asyncpg.connect(with_driver(url)))
+        except asyncpg.TooManyConnectionsError:
+            if not await taken[0].fetch(END_CONNECTIONS):
+                return
+        else:
+            stack.push_async_callback(taken[-1].close)

@@ -1,8 +1,14 @@
 """PostgreSQL is lost or of no use during a sale: its primary goes, as a machine is lost, and the standby is promoted;
 no connection is left; two transactions are in a deadlock.
+
+A commit that waits for its synchronous standby stays invisible, even after the client has given up waiting.
+
+Each service has a database of its own, one of them on another server, and uses no other.
 """
 
 import asyncio
+import os
+import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -14,20 +20,26 @@ from typing import Any
 import asyncpg
 import httpx
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from onsale.client import Fan
 from onsale.client.connection import new_key
 from onsale.client.fan_documents import OrderView, ReserveBody
-from onsale.local.engines import with_driver
-from proof.drills.fans import retry
-from proof.drills.fleet import Fleet
-from proof.drills.postgres_faults import take_all_connections
-from proof.drills.postgres_pair import PostgresPair, postgres_pair
-from proof.drills.sale import FLOOR, INVENTORY_WAITS_FOR_A_LOCK, ONE_TICKET, Recorder, Sale, on_sale, until_count
+from onsale.local.binaries import find_postgres
+from onsale.local.engines import Engines, with_driver
+from onsale.local.ports import HOST
+from proof.drills.fleet import Fleet, migrate
+from proof.drills.postgres.test_full_disk import take_all_connections
+from proof.drills.postgres_pair import Postgres, PostgresPair, address, postgres_pair
+from proof.drills.sale import FLOOR, INVENTORY_WAITS_FOR_A_LOCK, ONE_TICKET, Recorder, Sale, on_sale, retry, until_count
+from shared.errors.problems import Unavailable
 from shared.postgres import migrations
+from shared.postgres.engine import connect, fenced
+from shared.postgres.settings import PostgresSettings, Waits
 from shared.routes import SERVICES_WITH_TABLES
-from tests.support.running.fans import client_of
-from tests.support.running.suite import bearer
+from tests.support.engines.engines import fast_directory, in_database, sql
+from tests.support.running.suite import bearer, client_of
 from tests.support.wait import wait_until
 
 FANS, BEFORE = 60, 15
@@ -189,3 +201,72 @@ async def test_a_transaction_that_loses_a_deadlock_is_repeated_in_the_same_reque
         await holding
         recovery("two transactions in a deadlock", time.monotonic() - began_s, promise="5 s / 0")
     await operator.close()
+
+
+ROWS = "SELECT n FROM place"
+
+
+async def test_a_commit_whose_client_gives_up_is_invisible_until_the_standby_has_it() -> None:
+    """A reader of it would acknowledge data that is lost with this primary. Commits of the pool, the driver, and in
+    autocommit mode.
+    """
+    async with postgres_pair(synchronous=True) as pair:
+        await pair.primary.query("CREATE TABLE place (n int)")
+        waits = Waits(lock_timeout_ms=100, statement_timeout_ms=300, answer_timeout_s=0.5)
+        db = connect(PostgresSettings(postgres_url=pair.url), name="test", waits=waits)
+        pair.standby.lose()
+        with pytest.raises(OperationalError):
+            async with db.begin() as connection:
+                await connection.execute(text("INSERT INTO place VALUES (1)"))
+        with pytest.raises(Unavailable):
+            async with fenced(db, "BEGIN") as driver:
+                await driver.execute("INSERT INTO place VALUES (2)")
+        with pytest.raises(OperationalError):
+            async with db.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+                await connection.execute(text("INSERT INTO place VALUES (3)"))
+        assert await pair.primary.query(ROWS) == []
+        pair.standby.start()
+
+        async def all_are_visible() -> bool:
+            return sorted(row["n"] for row in await pair.primary.query(ROWS)) == [1, 2, 3]
+
+        await wait_until(all_are_visible, timeout_s=20)
+        await db.dispose()
+
+
+SCHEMAS = "SELECT nspname FROM pg_namespace WHERE nspname IN ('queue', 'inventory', 'orders', 'console')"
+UNREACHABLE = "postgresql://nobody@127.0.0.1:1/nowhere"
+
+
+@pytest.fixture
+async def database_urls(engines: Engines, tmp_path: Path) -> AsyncIterator[dict[str, str]]:
+    """The settings with each service's database: three on one server, orders on another."""
+    with tempfile.TemporaryDirectory(prefix="onsale-own-", dir=fast_directory()) as folder:
+        other_server = Postgres(Path(folder) / "other", find_postgres(os.environ, major=None))
+        try:
+            await other_server.create()
+            await other_server.query("CREATE DATABASE own_orders", database="postgres")
+            for service in ("queue", "inventory", "console"):
+                await sql(engines, f"create database own_{service}")
+            yield {
+                "QUEUE_POSTGRES_URL": in_database(engines, "own_queue"),
+                "INVENTORY_POSTGRES_URL": in_database(engines, "own_inventory"),
+                "CONSOLE_POSTGRES_URL": in_database(engines, "own_console"),
+                "ORDERS_POSTGRES_URL": address(f"{HOST}:{other_server.port}", "own_orders"),
+            }
+        finally:
+            other_server.lose()
+
+
+async def test_a_fan_buys_with_four_databases_on_two_servers(database_urls: dict[str, str], tmp_path: Path) -> None:
+    await migrate(database_urls)
+    for service in SERVICES_WITH_TABLES:
+        connection = await asyncpg.connect(with_driver(database_urls[f"{service.upper()}_POSTGRES_URL"]))
+        assert [row["nspname"] for row in await connection.fetch(SCHEMAS)] == [service]
+        await connection.close()
+    fleet = Fleet(tmp_path / "data", UNREACHABLE, environ=database_urls).start()
+    try:
+        async with on_sale(fleet.wait_until_ready()) as sale:
+            assert (await sale.buy({"seats": ["A-1-1"]}))["status"] == "confirmed"
+    finally:
+        fleet.end()

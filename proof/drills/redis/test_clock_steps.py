@@ -22,13 +22,12 @@ from onsale.client import Fan, Problem
 from onsale.client.fan_documents import ReservationView
 from onsale.local.binaries import find_postgres, find_redis
 from onsale.local.ports import HOST
-from proof.drills.fans import patient_fan
 from proof.drills.fleet import Fleet, Valkey, migrate
 from proof.drills.postgres_pair import Postgres, address
-from proof.drills.sale import require_kept
+from proof.drills.sale import patient_fan, require_kept
 from tests.support.engines.engines import fast_directory
 from tests.support.programs import MISSING
-from tests.support.running.fans import fan_of
+from tests.support.running.suite import fan_of
 from tests.support.wait import wait_until
 
 FANS, SEATS, HOLD_TTL_S, STEP_EVERY_S = 8, 5, 8, 5.0

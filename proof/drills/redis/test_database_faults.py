@@ -25,14 +25,12 @@ import pytest
 from onsale.client import Fan
 from onsale.client.fan_documents import OrderAccepted, ReservationView
 from onsale.local.engines import RunningDatabases, start_databases, with_driver
-from proof.drills.fans import retry
-from proof.drills.postgres_faults import END_CONNECTIONS, take_all_connections
-from proof.drills.sale import ONE_TICKET
+from proof.drills.postgres.test_full_disk import END_CONNECTIONS, take_all_connections
+from proof.drills.sale import ONE_TICKET, retry
 from shared.redis.client import connect
 from tests.support.engines.engines import fast_directory, run_in_thread
 from tests.support.engines.tcp_proxy import TcpProxy, tcp_proxies
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite, bearer
+from tests.support.running.suite import RunningSuite, bearer, fan_of
 from tests.support.wait import wait_until
 
 FAIL_WRITES = """

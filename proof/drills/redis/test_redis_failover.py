@@ -23,7 +23,7 @@ from services.inventory.redis_keys import Keys
 from tests.support.engines.engine_groups import Cluster, Group, Node, SentinelGroup, memory_directory
 from tests.support.engines.engines import database_numbers
 from tests.support.programs import need
-from tests.support.running.fans import client_of
+from tests.support.running.suite import client_of
 
 FANS, UNREPLICATED, AFTER_FAILOVER = 8, 6, 4
 RESUMED_WITHIN_S = 10.0

@@ -11,15 +11,12 @@ import httpx
 import pytest
 
 from onsale.local.engines import Engines
-from proof.drills.balanced_fleet import BalancedFleet, FansBehindBalancer, NewFan, recording_browser
-from proof.drills.fans import patient_fan
-from proof.drills.sale import require_kept
+from proof.drills.fleet import BalancedFleet, FansBehindBalancer, NewFan, recording_browser
+from proof.drills.sale import patient_fan, require_kept
 from shared.routes import SALE_SERVICES, SERVICES
 from tests.support.engines.engines import in_database, run_in_thread, sql
 from tests.support.programs import needs
-from tests.support.running.balancers import KINDS, Kind, balancer_parameters
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import bearer
+from tests.support.running.suite import KINDS, Kind, balancer_parameters, bearer, fan_of
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.timeout(600), needs(*KINDS)]

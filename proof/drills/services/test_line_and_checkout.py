@@ -18,7 +18,7 @@ from onsale.local.ports import HOST
 from proof.drills.fleet import Fleet
 from proof.drills.sale import ONE_TICKET, Recorder, Sale, on_sale
 from shared.routes import Service
-from tests.support.running.fans import card
+from tests.support.running.suite import card
 from tests.support.wait import wait_until
 
 RATE_PER_S, FLOOR_PER_S, FANS = 25.0, 2.5, 100

@@ -13,10 +13,18 @@ import asyncpg
 import pytest
 
 from onsale.local.engines import with_driver
-from proof.drills.fans import longest_silence_s
 from proof.drills.fleet import Fleet
-from proof.drills.postgres_faults import END_CONNECTIONS
-from proof.drills.sale import INVENTORY_WAITS_FOR_A_LOCK, RESERVATIONS, SEATS, Recorder, on_sale, seat, until_count
+from proof.drills.postgres.test_full_disk import END_CONNECTIONS
+from proof.drills.sale import (
+    INVENTORY_WAITS_FOR_A_LOCK,
+    RESERVATIONS,
+    SEATS,
+    Recorder,
+    longest_silence_s,
+    on_sale,
+    seat,
+    until_count,
+)
 from shared.routes import SALE_SERVICES, Service
 from tests.support.wait import wait_until
 

@@ -6,8 +6,7 @@ from contextlib import aclosing
 from features.hall import seat_codes
 from onsale.client import Fan
 from tests.notifier.page import SeatPage
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite
+from tests.support.running.suite import RunningSuite, fan_of
 from tests.support.wait import wait_until
 
 

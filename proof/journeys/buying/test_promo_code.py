@@ -3,8 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite, bearer
+from tests.support.running.suite import RunningSuite, bearer, fan_of
 
 FEES = [{"name": "Booking fee", "per": "ticket", "amount_minor": 150}]
 TAXES = [{"name": "VAT", "percent": 19, "included": True}]

@@ -3,8 +3,7 @@
 import asyncio
 
 from tests.support.providers.identity_provider import jwt_by_secret
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite, bearer, problem
+from tests.support.running.suite import RunningSuite, bearer, fan_of, problem
 from tests.support.wait import wait_until
 
 

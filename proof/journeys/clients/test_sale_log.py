@@ -9,14 +9,13 @@ import httpx
 import orjson
 import pytest
 
-from onsale.local.suite import Suite
+from onsale.local.suite_services import Suite
 from onsale.local.up import up
 from shared.runtime import tracing as module
 from shared.runtime.logging import request_fields
 from shared.runtime.tracing import SaleLog
 from tests.support.engines.engines import fast_directory
-from tests.support.running.fans import card, fan_of
-from tests.support.running.suite import RunningSuite, bearer, no_cookies
+from tests.support.running.suite import RunningSuite, bearer, card, fan_of, no_cookies
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.journey, pytest.mark.timeout(120)]

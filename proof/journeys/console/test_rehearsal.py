@@ -1,9 +1,14 @@
 """Rehearsals that are stopped, killed or repeated, and one beside a sale: the event goes on, the copy is closed.
 
 A rehearsal on a running suite: simulated fans buy the copy, and the event itself does not move.
+
+Event files and comparisons stand in the audit log with their reason; others: proof/browser/console.
+
+The console of a running suite: an operator's change is seen by another, and its link works for its owner alone.
 """
 
 import signal
+import stat
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -11,11 +16,12 @@ import httpx
 import psutil
 import pytest
 
+from features.console.schemas import STREAM_PATH, Snapshot
 from onsale.local.engines import Engines
+from onsale.server_sent_events import messages
 from proof.drills.parts import SuiteOfParts, running_parts
-from tests.journeys.console.rehearsing import FANS, path_of, room_state, start
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite
+from tests.journeys.console.test_screen_of_a_sale import FANS, path_of, room_state, start
+from tests.support.running.suite import RunningSuite, fan_of, problem
 from tests.support.wait import wait_until
 
 Operate = Callable[..., Awaitable[str]]
@@ -161,3 +167,52 @@ async def test_a_copy_is_sold_to_simulated_fans_and_the_event_does_not_move(suit
         assert copy_id not in shown, "a closed copy is in no list of the console"
         assert (await operator.delete(path_of(event_id))).status_code == 204
         assert (await operator.get(path_of(event_id))).status_code == 404
+
+
+async def test_an_event_file_and_a_comparison_are_logged_with_their_reason(suite: RunningSuite) -> None:
+    event_id = await suite.open_event(reason="a new hall")
+    async with suite.operator() as operator:
+        compare = f"/admin/inventory/events/{event_id}/reconcile"
+        for answer in (await operator.post(compare, json={"reason": "a rumour"}), await operator.post(compare)):
+            assert answer.is_success, answer.text
+        logs = {
+            f"/admin/inventory/events/{event_id}/changes": {("apply", "a new hall"), ("reconcile", "a rumour")},
+            f"/admin/queue/events/{event_id}/changes": {("create", "a new hall")},
+            f"/admin/orders/events/{event_id}/price-changes": {("apply", "a new hall")},
+        }
+        for path, expected in logs.items():
+            entries = (await operator.get(path)).json()["changes"]
+            assert {(entry["action"], entry["reason"]) for entry in entries} >= expected, path
+
+
+async def snapshot(client: httpx.AsyncClient, event_id: str) -> Snapshot:
+    """The first message of a new stream."""
+    async with client.stream("GET", STREAM_PATH.format(event_id=event_id)) as response:
+        assert response.status_code == 200, await response.aread()
+        _, first, *_ = await anext(messages(response.aiter_lines()))
+        return Snapshot.model_validate_json(first)
+
+
+async def test_an_operator_changes_the_rate_with_the_cookie_and_a_second_one_sees_it_first(suite: RunningSuite) -> None:
+    event_id = await suite.open_event()
+    room = f"/admin/events/{event_id}/room"
+    own = {"origin": suite.url}
+    async with httpx.AsyncClient(base_url=suite.url, timeout=20) as browser:
+        signed_in = await browser.post("/console/session", json={"key": suite.admin_key}, headers=own)
+        assert signed_in.status_code == 200, signed_in.text
+        etag = (await browser.get(room)).headers["etag"]
+        assert problem(await browser.patch(room, json={"rate_per_s": 7})) == (403, "foreign-origin")
+        changed = await browser.patch(room, json={"rate_per_s": 7}, headers=own | {"if-match": etag})
+        assert changed.json()["rate_per_s"] == 7
+        late = await browser.patch(room, json={"rate_per_s": 9}, headers=own | {"if-match": etag})
+        assert problem(late) == (412, "version-mismatch")
+        vitals = (await snapshot(browser, event_id)).vitals
+        assert (vitals.rate.set_per_s, vitals.room.version) == (7, changed.json()["version"])
+
+
+def test_the_link_is_printed_and_only_its_owner_may_read_its_file(suite: RunningSuite) -> None:
+    file = suite.data_dir / "console.link"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    address, _, secret = file.read_text().strip().partition("#link=")
+    assert address == f"{suite.url}/console/"
+    assert f"{address}#link={secret}\n" in suite.log_text(), "it is printed whole, however narrow the terminal is"

@@ -14,7 +14,7 @@ from onsale import event_files
 from onsale.admin_client import AdminClient
 from shared.contracts.event_file import EventFile
 from tests.properties.examples import bounded
-from tests.support.pictures import PNG, SVG
+from tests.support.browser import PNG, SVG
 from tests.support.running.suite import RunningSuite
 
 EXAMPLES = 25

@@ -1,8 +1,7 @@
 """An operator changes the share of fans who are sent to the waiting room while the room is open."""
 
 from tests.support.programs import needs
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite, bearer
+from tests.support.running.suite import RunningSuite, bearer, fan_of
 from tests.support.wait import wait_until
 
 pytestmark = needs("nginx")

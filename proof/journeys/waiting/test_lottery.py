@@ -12,9 +12,8 @@ from features.lottery.check import drawn_orders
 from features.lottery.contracts import PublishedLottery
 from onsale.client import Fan
 from shared.runtime.clock import now_ms, rfc3339
-from tests.support.running.command_line import CommandResult, command_line
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite, bearer
+from tests.support.running.program import CommandResult, command_line
+from tests.support.running.suite import RunningSuite, bearer, fan_of
 from tests.support.wait import wait_until
 
 VALUE = "24,331.09"

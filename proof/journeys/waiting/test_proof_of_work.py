@@ -2,8 +2,7 @@
 
 import altcha
 
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite, bearer, problem
+from tests.support.running.suite import RunningSuite, bearer, fan_of, problem
 from tests.support.wait import wait_until
 
 ON = {"proof_of_work": "on", "least_hashes": 2_000, "most_hashes": 2_000}

@@ -12,7 +12,7 @@ import asyncpg
 import redis.asyncio
 
 from onsale.local.engines import with_driver
-from proof.drills.postgres_faults import END_CONNECTIONS, take_all_connections
+from proof.drills.postgres.test_full_disk import END_CONNECTIONS, take_all_connections
 from proof.swarm.faults.fault import Fault
 from proof.swarm.site import Site
 

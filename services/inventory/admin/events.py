@@ -25,8 +25,7 @@ from shared.contracts.event_file import EventFile, StockPart
 from shared.contracts.file_parts import require_on
 from shared.errors.problems import InvalidRequest
 from shared.postgres.pages import BeforeId
-from shared.rules.two_persons import control
-from shared.security.auth import AnAdmin, AnOperator, Viewer
+from shared.security.auth import AnAdmin, AnOperator, Viewer, control
 from shared.web.request import DryRun, EventIdPath, ReasonQuery
 
 router = APIRouter(prefix="/admin/inventory", tags=["admin"])

@@ -27,9 +27,8 @@ from services.inventory.redis_stock.client import (
     restored,
 )
 from services.inventory.store.snapshot import StockSnapshot, read_stock, section_change
-from shared.concurrency.background import Quiet, wake
+from shared.concurrency.background import Quiet, stop, wake
 from shared.concurrency.coalescing import chunks
-from shared.concurrency.tasks import stop
 from shared.postgres.engine import statement
 from shared.redis.client import REDIS_AWAY, Argument, RedisError, identities, node_for_key, reply_status
 from shared.runtime.logging import get_logger

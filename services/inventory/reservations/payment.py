@@ -42,7 +42,7 @@ from shared.runtime.tracing import sale_log
 from shared.security.limits import Buckets
 
 BEGIN_PAYMENTS, CONFIRM_SALES = raw_statement(__package__, "begin"), raw_statement(__package__, "confirm")
-# The two plans are kept: they look up whole keys only, at every size of the tables (`proof/plans/test_kept_plans.py`),
+# The two plans are kept: they look up whole keys only, at every size of the tables (`proof/plans/test_statements.py`),
 # and to make one anew takes twice as long as to run it for one reservation.
 BEGIN_PLAIN = f"BEGIN {COMMITTED}; SET LOCAL plan_cache_mode = force_generic_plan"
 LOCK_CUSTOMERS = f"{BEGIN_PLAIN}; SELECT pg_advisory_xact_lock(unnest(ARRAY[{{}}]::bigint[]))"

@@ -18,9 +18,8 @@ from services.notifier.problems import StreamRejected
 from services.notifier.settings import Settings
 from services.notifier.topics.hub import Hub
 from services.notifier.tuning import Tuning
-from shared.concurrency.background import Quiet
+from shared.concurrency.background import Quiet, stop
 from shared.concurrency.coalescing import GroupCommit
-from shared.concurrency.tasks import stop
 from shared.contracts.frames import OrderFrame, keeps_log, order_channel
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import BATCH_MAX, OrdersClient

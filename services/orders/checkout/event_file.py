@@ -24,7 +24,7 @@ from shared.contracts.prices import PriceRules
 from shared.errors.problems import UnknownEvent
 from shared.payment_provider import Provider
 from shared.postgres.engine import AsyncConnection, AsyncEngine, snapshot, transaction
-from shared.rules.money import format_money
+from shared.rules.currencies import format_money
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.orders")

@@ -34,8 +34,7 @@ from shared.contracts.prices import Fee, PriceRules, Tax
 from shared.errors.problems import InvalidRequest, Problem
 from shared.payment_provider import ChargeLimits, Provider
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
-from shared.rules.currencies import split, step_of
-from shared.rules.money import format_money
+from shared.rules.currencies import format_money, split, step_of
 from shared.rules.shares import within
 
 _EVENT_RULES = statement(__package__, "event_rules")

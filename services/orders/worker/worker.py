@@ -39,8 +39,7 @@ from services.orders.steps.run import Heartbeat, OrderRun, Parts
 from services.orders.store.provider_reports import apply_webhooks
 from services.orders.store.store import CHANNEL, REOPENED, NotWritten, OrderLost, OrderStore, notify
 from services.orders.tuning import DEFAULTS, Tuning
-from shared.concurrency.background import retry_pause_s
-from shared.concurrency.tasks import stop
+from shared.concurrency.background import retry_pause_s, stop
 from shared.errors.problems import Problem
 from shared.payment_provider import NotSent, OutcomeUnknown, ProviderTimeout, Unreachable
 from shared.postgres.engine import DB_AWAY, Servers, statement

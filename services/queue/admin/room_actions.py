@@ -19,8 +19,7 @@ from shared.contracts.admin.queue import (
     QueueMessage,
     RoomView,
 )
-from shared.rules.two_persons import control
-from shared.security.auth import AnAdmin, AnOperator
+from shared.security.auth import AnAdmin, AnOperator, control
 from shared.web.request import EventIdPath, idempotency_key
 
 router = APIRouter(tags=["admin"])

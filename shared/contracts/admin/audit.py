@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import AwareDatetime, BaseModel
 
-from shared.contracts.admin.page import Page
+from shared.contracts.fields import Page
 
 
 class AuditEntry(BaseModel):

@@ -7,8 +7,7 @@ from playwright.async_api import expect
 
 from tests.browser.console.conftest import Open, figure
 from tests.browser.console.desk import FLOOR, LATE_MS
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite
+from tests.support.running.suite import RunningSuite, fan_of
 
 pytestmark = pytest.mark.browser
 

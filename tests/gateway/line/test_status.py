@@ -27,10 +27,9 @@ from tests.gateway.conftest import gateway_client
 from tests.gateway.frames import new_frame
 from tests.gateway.tokens import queue_token
 from tests.support.programs import need, needs
-from tests.support.running.balancers import balancer_parameters, plan_for_ports, running_balancer
 from tests.support.running.program import Program
 from tests.support.running.serving import serving
-from tests.support.running.suite import bearer, problem
+from tests.support.running.suite import balancer_parameters, bearer, plan_for_ports, problem, running_balancer
 from tests.support.wait import until, wait_until
 
 PATH = "/events/show/queue"

@@ -22,7 +22,7 @@ from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass, st
 from tests.support.engines.database import Database
 from tests.support.neighbours import Connections
 from tests.support.providers.identity_provider import AUDIENCE, ISSUER, SECRET, jwt_by_secret
-from tests.support.running.queue_service import QueueService, queue_service
+from tests.support.running.services import QueueService, queue_service
 from tests.support.running.suite import bearer, problem
 
 SEATS = f"/events/{EVENT}/sections/A/seats"

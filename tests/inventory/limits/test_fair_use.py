@@ -18,9 +18,8 @@ from shared.security import limits
 from shared.security.limits import AddressHolds, FanLimit
 from tests.inventory.actions import end_sessions
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
-from tests.support.running.balancers import Kind, balancer_parameters, plan_for_ports, running_balancer
 from tests.support.running.serving import serving
-from tests.support.running.suite import bearer, problem
+from tests.support.running.suite import Kind, balancer_parameters, bearer, plan_for_ports, problem, running_balancer
 
 
 async def hold_from(

@@ -14,7 +14,7 @@ from services.inventory.catalogue.apply_event_file import apply_event_file
 from services.inventory.redis_keys import Keys
 from shared.contracts.event_file import EventFile
 from shared.redis.client import node_for_key
-from shared.redis.slot_map import address_of
+from shared.redis.cluster import address_of
 from tests.inventory.actions import sell
 from tests.inventory.conftest import EVENT, Inventory, event_file, settings_of, start
 from tests.support.engines.engine_groups import Cluster

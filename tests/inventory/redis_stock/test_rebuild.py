@@ -19,9 +19,9 @@ from services.inventory.redis_stock.rebuild import RedisStockMonitor
 from shared.runtime.clock import now_ms
 from tests.inventory.actions import block, buy, end_sessions, is_clean, pause_after, reconcile, sell, sql
 from tests.inventory.conftest import EVENT, Inventory, event_file
-from tests.inventory.redis_stock.script_calls import EVENT as SCRIPT_EVENT
-from tests.inventory.redis_stock.script_calls import KEYS as SCRIPT_KEYS
-from tests.inventory.redis_stock.script_calls import (
+from tests.inventory.redis_stock.test_scripts import EVENT as SCRIPT_EVENT
+from tests.inventory.redis_stock.test_scripts import KEYS as SCRIPT_KEYS
+from tests.inventory.redis_stock.test_scripts import (
     begin_rebuild,
     bought,
     finish_rebuild,

@@ -14,8 +14,8 @@ from redis.asyncio import Redis
 
 from services.inventory.redis_stock.client import HoldDenied
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
-from tests.inventory.redis_stock.script_calls import EVENT as SCRIPT_EVENT
-from tests.inventory.redis_stock.script_calls import hold_arguments, open_stock
+from tests.inventory.redis_stock.test_scripts import EVENT as SCRIPT_EVENT
+from tests.inventory.redis_stock.test_scripts import hold_arguments, open_stock
 
 EXAMPLES = int(os.environ.get("ONSALE_EXAMPLES", "30"))
 

@@ -16,8 +16,7 @@ from shared.contracts.event_file import SalesPart
 from shared.rules.shares import within
 from tests.inventory.actions import record, sql
 from tests.inventory.conftest import EVENT, Inventory, event_file
-from tests.support.row_versions import row_versions, written_since
-from tests.support.wait import wait_until
+from tests.support.wait import row_versions, wait_until, written_since
 
 # Steps of `order-1`, which begins to pay first, and of `order-2`, with their outcomes; then the status of the hold.
 SEQUENCES = {

@@ -1,16 +1,34 @@
-"""Journeys of a fan from joining the line to a confirmed order, over HTTP and all five services."""
+"""Journeys of a fan from joining the line to a confirmed order, over HTTP and all five services.
+
+A real purchase, recorded: the checker of histories finds nothing, and misses nothing.
+
+An operator refunds one ticket, whose seat is sold again, and then all orders of a cancelled event.
+
+A bought ticket is verified with the published keys alone, as a scanner does.
+
+Every event and every Redis key that a sale writes stands in the reference pages.
+"""
 
 import asyncio
+import json
+import re
 import uuid
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
 
+import asyncpg
 import httpx
 import orjson
+import pytest
+from redis.asyncio import Redis
 
 from onsale.client import Paying, Problem
 from onsale.client.fan_documents import Payment
-from tests.support.running.fans import card, fan_of, refusal
-from tests.support.running.suite import RunningSuite, bearer, problem
+from tests.support.running.program import command_line
+from tests.support.running.suite import RunningSuite, bearer, card, fan_of, problem, refusal
 from tests.support.wait import wait_until
+from tools.reference import events, redis_keys
 
 
 async def test_a_fan_joins_waits_claims_chooses_pays_and_keeps_the_order(suite: RunningSuite) -> None:
@@ -208,3 +226,134 @@ async def test_a_fan_pays_with_another_card_after_a_decline(suite: RunningSuite)
         assert (await fan.see_through(order, Paying(again=another_card)))["status"] == "confirmed"
         assert payments == [2]
     assert await suite.wrong(event_id) == []
+
+
+async def test_a_real_purchase_with_a_refund_is_clean(suite: RunningSuite) -> None:
+    event_id = await suite.open_event()
+    async with suite.browser() as browser:
+        fan = await fan_of(browser, event_id).come_in()
+        given_back = await fan.hold({"seats": ["A-1-2"]})
+        await fan.release(given_back)
+        held = await fan.hold({"seats": ["A-1-1"], "ga": [{"section_id": "GA1", "quantity": 2}]})
+        first = await fan.buy(await fan.keep(held, {"seats": ["A-1-1"]}))
+        left = await fan_of(browser, event_id).come_in()
+        await left.leave()
+        refunded = await browser.post(
+            f"/admin/orders/{first['reference']}/refund", json={"reason": "ill"},
+            headers={**bearer(suite.admin_key), "idempotency-key": "a-refund-of-the-test"},
+        )  # fmt: skip
+        assert refunded.status_code == 202, refunded.text
+
+    async def refund_is_through() -> bool:
+        return not (await suite.checked(event_id)).violations
+
+    await wait_until(refund_is_through)
+    report = await suite.checked(event_id)
+    assert {"joined", "called", "claimed", "held", "kept", "released", "left", "ordered", "refund_requested"} <= {
+        *report.read
+    }
+
+
+async def test_an_operator_refunds_one_ticket_and_later_the_whole_event(
+    suite: RunningSuite, operate: Callable[..., Awaitable[str]], tmp_path: Path
+) -> None:
+    event_id = await suite.open_event()
+    async with suite.browser() as browser, suite.operator() as operator:
+        fan = await fan_of(browser, event_id).come_in()
+        held = await fan.hold({"seats": ["A-1-1", "A-1-2"], "ga": [{"section_id": "GA1", "quantity": 2}]})
+        order = await fan.order(held)
+        assert (await fan.settled(order))["status"] == "confirmed"
+        reference = order["reference"]
+
+        async def status_is(status: str) -> bool:
+            answer = await browser.get(f"/orders/{reference}", headers=bearer(order["order_token"]))
+            return bool(answer.json()["status"] == status)
+
+        async def available_are(*expected: int) -> bool:
+            sections = (await browser.get(f"/events/{event_id}/sections")).json()["sections"]
+            return [section["available_seats"] for section in sections] == list(expected)
+
+        await operate("order", "refund", reference, "--seat", "A-1-1", "--return-to-sale", "--reason", "one fell ill")
+        await wait_until(lambda: status_is("partially_refunded"))
+        await wait_until(lambda: available_are(39, 48))
+        other = await fan_of(browser, event_id).come_in()
+        assert (await other.buy(await other.hold({"seats": ["A-1-1"]})))["status"] == "confirmed"
+        await operate("order", "refund-event", event_id, "start", "--rate", "50", "--reason", "called off")
+
+        async def job_is_done() -> bool:
+            job = await operator.get(f"/admin/orders/events/{event_id}/refund")
+            return job.json()["status"] == "done" and job.json()["orders"] == {"refunded": 2}
+
+        await wait_until(job_is_done, timeout_s=20)
+        await wait_until(lambda: available_are(38, 48))
+        assert "fell ill" in await operate("order", "show", reference)
+        assert reference in await operate("order", "find", "--event", event_id)
+        await operate("order", "export", event_id, str(tmp_path / "orders.csv"))
+        assert (tmp_path / "orders.csv").read_text().count(reference) == 3
+        today = datetime.now(UTC).date().isoformat()
+        assert "sandbox" in await operate("order", "settlement", "--from", today, "--to", today)
+        stock = (await operator.get(f"/admin/inventory/events/{event_id}/stock")).json()
+        assert (stock["total"]["sold"], stock["total"]["blocked"]) == (0, 4), json.dumps(stock["total"])
+    assert await suite.audit(event_id) == []  # the history lacks the refunds, which its fans did not ask for
+
+
+async def test_a_bought_ticket_is_verified_with_the_published_keys(
+    suite: RunningSuite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event_id = await suite.open_event()
+    async with suite.browser() as browser:
+        fan = await fan_of(browser, event_id).come_in()
+        answer = await fan.order(await fan.hold({"seats": ["A-2-3"]}))
+        assert (await fan.settled(answer))["status"] == "confirmed"
+        owner = bearer(answer["order_token"])
+        order_tickets = (await browser.get(f"/orders/{answer['reference']}/tickets", headers=owner)).json()
+        keys = tmp_path / "keys.json"
+        keys.write_bytes((await browser.get("/.well-known/ticket-keys.json")).content)
+    [ticket] = order_tickets["tickets"]
+    assert (order_tickets["event"]["name"], ticket["place"]) == ("A test", "Block A, row 2, seat 3")
+    result = command_line(monkeypatch, capsys)("tickets", "verify", ticket["code"], "--keys", str(keys))
+    assert (result.returncode, "A-2-3" in result.stdout) == (0, True)
+    assert await suite.wrong(event_id) == []
+
+
+async def sell(suite: RunningSuite) -> str:
+    """A sale in which fans buy, are declined, release what they hold, and leave."""
+    event_id = await suite.open_event()
+    async with suite.browser() as browser:
+        buyer = await fan_of(browser, event_id).come_in()
+        await buyer.buy(await buyer.hold({"seats": ["A-1-1", "A-1-2"]}))
+        for_other = await fan_of(browser, event_id).come_in()
+        hold = await for_other.hold({"ga": [{"section_id": "GA1", "quantity": 2}]})
+        path = f"/events/{for_other.event_id}/reservations/{hold['reservation_id']}"
+        assert (await browser.delete(path, headers=bearer(for_other.admission))).is_success
+        leaver = fan_of(browser, event_id)
+        await leaver.join()
+        assert (await browser.delete(f"/events/{leaver.event_id}/queue", headers=bearer(leaver.queue_token))).is_success
+    return event_id
+
+
+def known_keys() -> re.Pattern[str]:
+    """Of all keys on the page, whatever stands for their variable parts."""
+    patterns = (key.pattern for part in redis_keys.keys().values() for key in part)
+    parts = (re.sub(r"[A-Z]+(_[A-Z]+)?|0…2", "@", pattern) for pattern in patterns)
+    return re.compile("|".join(re.escape(part).replace("@", r"[^:{}]+") for part in parts))
+
+
+async def test_events_and_keys_of_a_sale_are_on_the_pages(suite: RunningSuite) -> None:
+    event_id = await sell(suite)
+    connection = await asyncpg.connect(suite.engines["postgres_url"].replace("+asyncpg", ""))
+    seen: set[str] = set()
+    for service in ("queue", "inventory", "orders"):
+        written = f"SELECT event FROM {service}.outbox_batch, jsonb_array_elements(events) event"
+        for (body,) in await connection.fetch(f"{written} WHERE event ->> 'event_id' = $1", event_id):
+            event = json.loads(body)
+            _, fields = events.TYPES[event["type"]]
+            for part in event["after"].get("reservations", [event["after"]]):
+                assert set(part) == set(fields), event["type"]
+            seen.add(event["type"])
+    await connection.close()
+    assert seen >= {"order.created", "order.confirmed", "reservation.created", "reservation.cancelled", "place.left"}
+    known = known_keys()
+    async with Redis.from_url(suite.engines["redis_url"]) as client:
+        names = [name.decode() async for name in client.scan_iter(count=1_000)]
+    assert [name for name in names if not known.fullmatch(name)] == []

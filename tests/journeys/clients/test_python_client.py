@@ -1,14 +1,20 @@
-"""The Python client against the suite: a purchase whose answers are lost is one purchase, and an operator's calls."""
+"""The Python client against the suite: a purchase whose answers are lost is one purchase, and an operator's calls.
 
+The example of the whole way of a fan, in the page about client libraries, runs as it is printed.
+"""
+
+import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import pytest
 
 from onsale.client import Client, Fan, Operator, Problem
-from onsale.client.connection import Request
+from onsale.client.connection import Answer, Request
 from onsale.client.fan_documents import CustomerDetails, Payment
-from onsale.client.problem import Answer
 from tests.support.running.suite import RunningSuite
 
 BUYER: CustomerDetails = {"name": "Ada Lovelace", "email": "ada@example.org"}
@@ -66,3 +72,15 @@ async def test_an_operator_reads_and_changes_a_room(suite: RunningSuite) -> None
         with pytest.raises(Problem) as refused:
             await Operator(suite.url, "wrong", http=http).read_room(event_id)
     assert refused.value.status == 401
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "use" / "client-libraries.md"
+
+
+def test_the_example_of_a_fan_runs(suite: RunningSuite) -> None:
+    [example] = [
+        each for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S) if "tickets(order)" in each
+    ]
+    command = [sys.executable, "-P", "-c", example.replace("http://localhost:8000", suite.url)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert re.search(r"order \w+ confirmed 2 tickets", done.stdout), done.stdout + done.stderr

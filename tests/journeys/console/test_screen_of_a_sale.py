@@ -1,4 +1,7 @@
-"""The figures of the console of a running suite are those of the services."""
+"""The figures of the console of a running suite are those of the services.
+
+Steps of a rehearsal that an operator starts at the console.
+"""
 
 import json
 from typing import Any
@@ -9,8 +12,7 @@ from features.console.schemas import STREAM_PATH, Snapshot
 from features.reports.sale import read_flow
 from onsale.admin_client import AdminClient
 from onsale.server_sent_events import messages
-from tests.support.running.fans import card, fan_of
-from tests.support.running.suite import RunningSuite
+from tests.support.running.suite import RunningSuite, card, fan_of
 from tests.support.wait import wait_until
 
 
@@ -66,3 +68,19 @@ async def test_the_figures_are_those_of_the_services(suite: RunningSuite, operat
     assert max(map(len, shown.splitlines())) <= 80
     state = json.loads(await operate("watch", event_id, "--once", "--json"))
     assert state["vitals"]["stock"]["sold"] == 4
+
+
+FANS = 20
+
+
+def path_of(event_id: str) -> str:
+    return f"/console/api/events/{event_id}/rehearsal"
+
+
+async def start(operator: httpx.AsyncClient, event_id: str, fans: int = FANS) -> None:
+    started = await operator.post(path_of(event_id), json={"fans": fans, "reason": "the night before"})
+    assert started.status_code == 202, started.text
+
+
+async def room_state(operator: httpx.AsyncClient, event_id: str) -> str:
+    return str((await operator.get(f"/admin/events/{event_id}/room")).json()["state"])

@@ -16,13 +16,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client import REGISTRY, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 
-from onsale.local.suite import Suite
+from onsale.local.suite_services import Suite
 from onsale.local.up import up
 from shared.runtime import tracing
 from shared.runtime.logging import CHATTY
 from tests.support.engines.engines import fast_directory
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite, bearer, no_cookies
+from tests.support.running.suite import RunningSuite, bearer, fan_of, no_cookies
 from tests.support.wait import wait_until
 from tools.openapi import documents
 

@@ -8,8 +8,7 @@ import pytest
 
 from tests.support.programs import needs
 from tests.support.providers.shop import SCRIPT, browser, guarded_shop
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite, bearer
+from tests.support.running.suite import RunningSuite, bearer, fan_of
 from tests.support.wait import wait_until
 
 pytestmark = needs("nginx")

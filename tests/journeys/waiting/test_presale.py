@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite, bearer, problem
+from tests.support.running.suite import RunningSuite, bearer, fan_of, problem
 from tests.support.wait import wait_until
 
 LANES = [

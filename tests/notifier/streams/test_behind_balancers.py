@@ -8,7 +8,7 @@ import pytest
 from httpx_sse import aconnect_sse
 
 from tests.notifier.conftest import TRANSPORTS, Notifier, Start
-from tests.support.running.balancers import Kind, balancer_parameters, plan_for_ports, running_balancer
+from tests.support.running.suite import Kind, balancer_parameters, plan_for_ports, running_balancer
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.parametrize("kind", balancer_parameters()), pytest.mark.parametrize("transport", TRANSPORTS)]

@@ -9,7 +9,7 @@ import pytest
 
 from shared.security.tickets import TicketCode, rotating_code, sign_ticket
 from shared.security.tokens import b64, development_keys, jwks
-from tests.support.running.command_line import Command
+from tests.support.running.program import Command
 
 KEYS = development_keys("ticket")
 TICKET = TicketCode("arena-2026", "ABCDEFGH1234", "A", "A-1-12", "QRSTVW")

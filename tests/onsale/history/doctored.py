@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from onsale.history.checker import Report, check
-from onsale.history.checks import books
-from onsale.history.checks.books import Sources
+from onsale.history.checks import check as books
+from onsale.history.checks.check import Sources
 from onsale.local.engines import with_driver
 
 Line = dict[str, Any]

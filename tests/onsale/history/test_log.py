@@ -1,21 +1,23 @@
 """The history file: answers become lines before their reader gets them, and nothing else does.
 
 What credentials say of a fan, read without verification: a history must never stumble over a strange one.
+
+The table of acknowledgements: nothing of the published API that changes something is missing in it.
 """
 
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from onsale.history.exchange import claims, document, fan_of
-from onsale.history.log import History
-from onsale.history.transport import RecordingTransport
+from onsale.history.acknowledgements import NOTHING_ACKNOWLEDGED, RECORDED, claims, document, fan_of
+from onsale.history.transport import History, RecordingTransport
 from shared.security.tokens import Keyring, Pass, QueueToken, QueueTokens, sign_pass
 from tests.support.providers.identity_provider import jwt_by_secret
 
@@ -173,3 +175,51 @@ def test_any_other_text_names_nobody(strange: str) -> None:
 def test_a_body_that_is_no_document_says_nothing() -> None:
     assert document(b"<html>") == {}
     assert document(b"\xff") == {}
+
+
+DOCUMENTS = Path("features/pages/openapi")
+MONEY_OR_STOCK = re.compile(
+    r"/admin/orders/(\{reference\}|events/\{event_id\}/refund)|/admin/inventory/.*release|/gate/release"
+)
+
+
+def changing_operations(document: str) -> Iterator[tuple[str, str]]:
+    """Method and path of what changes something when it succeeds."""
+    for path, operations in json.loads((DOCUMENTS / f"{document}.json").read_text())["paths"].items():
+        for method, operation in operations.items():
+            successful = any(status.startswith("2") for status in operation.get("responses", {}))
+            if method in ("post", "put", "patch", "delete") and successful:
+                yield method.upper(), path
+
+
+def published() -> set[tuple[str, str]]:
+    operators = {each for each in changing_operations("operators") if MONEY_OR_STOCK.match(each[1])}
+    return set(changing_operations("fans")) | operators
+
+
+def missing(operations: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    return operations - set(RECORDED) - set(NOTHING_ACKNOWLEDGED)
+
+
+def test_every_operation_that_changes_something_is_recorded_or_acknowledges_nothing() -> None:
+    assert len(published()) > 25
+    assert not missing(published())
+    assert not set(RECORDED) & set(NOTHING_ACKNOWLEDGED)
+
+
+def test_every_row_of_the_table_is_an_operation() -> None:
+    every = {
+        (method.upper(), path)
+        for document in ("fans", "operators")
+        for path, operations in json.loads((DOCUMENTS / f"{document}.json").read_text())["paths"].items()
+        for method in operations
+    }
+    assert not (set(RECORDED) | set(NOTHING_ACKNOWLEDGED)) - every
+
+
+@pytest.mark.parametrize(
+    "row", [("POST", "/orders"), ("DELETE", "/events/{event_id}/queue"), ("POST", "/gate/release")]
+)
+def test_an_operation_missing_in_the_table_is_found(row: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(RECORDED, row)
+    assert missing(published()) == {row}

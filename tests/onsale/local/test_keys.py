@@ -13,7 +13,7 @@ from onsale.local import key_file
 from onsale.maintenance.keys import READ_WITHIN_S
 from shared.security.key_rotation import READ_EVERY_S, Purpose
 from shared.security.tokens import Keyring
-from tests.support.running.command_line import Command
+from tests.support.running.program import Command
 
 
 @pytest.fixture

@@ -10,17 +10,15 @@ from pathlib import Path
 import pytest
 
 from onsale.backup import databases
-from onsale.backup import folder as folders
 from onsale.backup.create import SNAPSHOT_QUERIES, take_backup, take_snapshot
 from onsale.backup.databases import consistent_snapshots, tables_of
-from onsale.backup.folder import BadBackup
-from onsale.backup.manifest import Manifest
+from onsale.backup.manifest import BadBackup, Manifest, keep_days, keep_newest
 from onsale.backup.restore import load_databases, read_manifest, require_empty_databases
 from onsale.local.engines import Engines, with_driver
 from shared.postgres import migrations, schema_version
 from shared.postgres.schema_version import migrations_folder, revisions
 from tests.onsale.backup_rows import ROWS, SERVICES, all_rows, connected, empty_database
-from tests.support.running.command_line import Command
+from tests.support.running.program import Command
 from tests.support.spreadsheets import csv_rows
 
 LATER = """
@@ -230,13 +228,13 @@ def test_old_backups_are_removed_and_the_newest_stays(tmp_path: Path) -> None:
         (tmp_path / f"2026010{day}T000000Z").mkdir()
     (tmp_path / "mine").mkdir()
     now = datetime(2026, 1, 5, 12, tzinfo=UTC)
-    assert [path.name for path in folders.keep_days(tmp_path, 2, now)] == [
+    assert [path.name for path in keep_days(tmp_path, 2, now)] == [
         "20260101T000000Z",
         "20260102T000000Z",
         "20260103T000000Z",
     ]
-    assert len(folders.keep_newest(tmp_path, 1)) == 1
-    assert folders.keep_days(tmp_path, 1, datetime(2027, 1, 1, tzinfo=UTC)) == []
+    assert len(keep_newest(tmp_path, 1)) == 1
+    assert keep_days(tmp_path, 1, datetime(2027, 1, 1, tzinfo=UTC)) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["20260105T000000Z", "mine"]
 
 

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onsale.capacity.calculation import SERVICES, plan_sale
-from onsale.capacity.coefficients import coefficients
-from onsale.capacity.resources import Plan
-from onsale.capacity.sale import Sale
-from tests.support.running.command_line import Command
+from onsale.capacity.calculation import SERVICES, Plan, plan_sale
+from onsale.capacity.sale import Sale, coefficients
+from tests.support.running.program import Command
 
 KNOWN = coefficients()
 SALES = st.builds(

@@ -7,9 +7,9 @@ import pytest
 
 from onsale.deploy.balancer_files import haproxy_cfg, nginx_conf
 from onsale.deploy.balancers import Plan
-from tests.support.running.balancers import Kind, balancer_parameters, command, on_free_ports
-from tests.support.running.certificates import self_signed
-from tests.support.running.command_line import Command
+from tests.support.running.program import Command
+from tests.support.running.serving import self_signed
+from tests.support.running.suite import Kind, balancer_parameters, command, on_free_ports
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from onsale.local.ports import HOST, free_port
 from onsale.server import request_limits, serve
-from onsale.server.listener import Listener
+from onsale.server.one_port import Listener
 from shared.web.answers import Answer
 from tests.support.running.serving import whole_body
 from tests.support.wait import wait_until

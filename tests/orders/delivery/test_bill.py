@@ -14,10 +14,9 @@ from services.orders.tickets.show import ShowInfo
 from shared.contracts.inventory import ReservedItem
 from shared.contracts.prices import Fee, PriceRules, Tax
 from shared.words.words import words
-from tests.orders.mailbox import mail_dispatcher
 from tests.orders.priced_event import FEES, TAXES, open_sale
 from tests.orders.pricing.test_prices import DISCOUNTS, LINES, RULES, price
-from tests.orders.shop import OPERATOR
+from tests.orders.shop import OPERATOR, mail_dispatcher
 from tests.support.spreadsheets import csv_rows
 
 SHOW = ShowInfo("e", "Night", section_names={"A": "Stalls"})

@@ -18,10 +18,9 @@ from services.orders.problems import RefundRefused
 from shared.contracts.inventory import ReservedItem, ReturnTickets
 from shared.payment_provider import ProviderRejected
 from shared.web.app import internal
-from tests.contracts.internal_calls import call_internal, client_of
+from tests.contracts.test_calls_of_one_process import call_internal, client_of
 from tests.orders.processing.test_states import CHARGE, ORDER
-from tests.orders.reported_amounts import events_of
-from tests.orders.shop import Shop
+from tests.orders.shop import Shop, events_of
 from tests.properties.examples import bounded
 from tests.support.running.suite import problem
 from tests.support.wait import wait_until

@@ -17,7 +17,7 @@ from shared.rpc import answered_here
 from tests.gateway.conftest import AllSettings, gateway_client
 from tests.queue.conftest import EVENT, Queue
 from tests.support.neighbours import Connections
-from tests.support.running.apps import borrowed_app
+from tests.support.running.serving import borrowed_app
 from tests.support.walk import crossed, listed
 
 JOIN_MAX = 32

@@ -12,8 +12,7 @@ from services.queue.line.repository import LineRepository
 from services.queue.places import reconcile
 from shared.postgres.engine import statement
 from tests.queue.conftest import EVENT, TEST, Inventory, Queue, open_event
-from tests.support.row_versions import row_versions, written_since
-from tests.support.wait import wait_until
+from tests.support.wait import row_versions, wait_until, written_since
 
 KEY = f"queue:{{{EVENT}}}:1"
 LOSSES = {

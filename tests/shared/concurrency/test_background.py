@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shared.concurrency import background
-from shared.concurrency import tasks as tasks_module
+from shared.concurrency import background as tasks_module
 from shared.concurrency.background import (
     RETRY_FIRST_S,
     RETRY_MAX_S,
@@ -21,9 +21,10 @@ from shared.concurrency.background import (
     _rest_of_interval_s,
     _until_full_second,
     retry_pause_s,
+    stop,
+    to_the_end,
     wake,
 )
-from shared.concurrency.tasks import stop, to_the_end
 from tests.support.wait import wait_until
 
 

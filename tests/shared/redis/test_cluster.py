@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.exceptions import RedisError, ResponseError
 
-from onsale.backup.folder import BadBackup
+from onsale.backup.manifest import BadBackup
 from onsale.backup.restore import require_empty_redis
 from onsale.local.ports import HOST
 from services.inventory.redis_keys import Keys
@@ -17,9 +17,9 @@ from services.queue import redis_keys as line_keys
 from shared.contracts.frames import LINE_CHANNELS, line_channel
 from shared.redis.client import REDIS_AWAY, Script, connect, identities, identity, node_for_key
 from shared.redis.cluster import Cluster as ClusterClient
+from shared.redis.cluster import address_of
 from shared.redis.config_check import RedisRequirements, check_config
 from shared.redis.pubsub import listen, open_subscription
-from shared.redis.slot_map import address_of
 from shared.redis.url import RedisUnfit
 from tests.support.engines.engine_groups import PRIMARY, Cluster, Node, SentinelGroup
 from tests.support.wait import wait_until

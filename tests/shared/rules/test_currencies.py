@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.rules.currencies import CURRENCIES, digits
-from shared.rules.money import decimal_amount, format_money
+from shared.rules.currencies import CURRENCIES, decimal_amount, digits, format_money
 from shared.words.words import LANGUAGES, words
 
 WEB = Path(__file__).parents[3] / "web"

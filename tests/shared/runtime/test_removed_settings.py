@@ -11,7 +11,7 @@ from features.doctor.process import check_process
 from services.orders.app import create_app
 from services.orders.settings import Settings
 from shared.features import package_of
-from shared.process.removed_settings import REMOVED
+from shared.process.settings import REMOVED
 
 OWNERS = {"ONSALE": "PublicSettings"}
 ROOT = Path(__file__).parents[3]

@@ -26,11 +26,9 @@ from shared.errors.problems import (
     SecondPersonNeeded,
     TooManyWrongCodes,
 )
-from shared.process.controls import CONTROLS, controls_of
-from shared.process.settings import ServiceSettings
+from shared.process.settings import CONTROLS, ServiceSettings, controls_of
 from shared.routes import route
 from shared.rpc import SERVICE_HEADER, check_service_call, sign_service_call
-from shared.rules.two_persons import Role
 from shared.security import auth, limits
 from shared.security.auth import (
     AdminKeys,
@@ -39,6 +37,7 @@ from shared.security.auth import (
     KeyHolder,
     Operator,
     OperatorSession,
+    Role,
     Viewer,
     approver_of,
     read_session,

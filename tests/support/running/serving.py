@@ -1,19 +1,37 @@
-"""Serves an ASGI app on loopback in the event loop of the test."""
+"""Serves an ASGI app on loopback in the event loop of the test.
+
+A self-signed TLS certificate for loopback.
+
+Apps of services, used by one test after the other: to build the routes of an app takes longer than most tests.
+
+What a test leaves behind is in the state that the lifespan opens, and goes with it.
+"""
 
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, TypeVar
 
 import uvicorn
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from fastapi import FastAPI
+from pydantic import SecretStr
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from onsale.server.listener import Listener
+from onsale.server.one_port import Listener
 from onsale.server.serve import Server
+from shared.process.settings import ServiceSettings
+from shared.security.auth import WrongKeys
 from tests.support.wait import wait_until
 
 
@@ -106,3 +124,60 @@ async def on_our_protocol(app: Any) -> AsyncIterator[tuple[int, Server]]:
     with contextlib.closing(listener.bind()) as bound, contextlib.closing(Server()) as server:
         async with server.answering([(listener, bound)]):
             yield bound.getsockname()[1], server
+
+
+def self_signed(folder: Path) -> Path:
+    """Writes `site.crt` and `site.key`; the path of the certificate."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    alternatives = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))])
+    now = datetime.now(UTC)
+    signed = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(alternatives, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    certificate = folder / "site.crt"
+    certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (folder / "site.key").write_bytes(private)
+    return certificate
+
+
+T = TypeVar("T")
+KEPT_MAX = 8
+_kept: dict[str, FastAPI] = {}
+
+
+@contextmanager
+def borrowed_app(create_app: Callable[..., FastAPI], settings: ServiceSettings, tuning: object) -> Iterator[FastAPI]:
+    """An app with these settings that nobody else uses meanwhile. One that still works at the end, or whose keys a test
+    has replaced, is not used again.
+    """
+    key = f"{create_app.__module__} {_values(settings)} {tuning!r}"
+    app = _kept.pop(key, None) or create_app(settings, tuning)
+    app.state.wrong_keys = WrongKeys()
+    yield app
+    load = app.state.load  # a gateway measures none
+    works = load is not None and (load.looks.in_flight or load.purchases.to_do())
+    if not works and key == f"{create_app.__module__} {_values(app.state.settings)} {tuning!r}":
+        _kept[key] = app
+    while len(_kept) > KEPT_MAX:
+        del _kept[next(iter(_kept))]
+
+
+def _values(settings: ServiceSettings) -> str:
+    """All values, the secret ones too."""
+    values = [value.get_secret_value() if isinstance(value, SecretStr) else value for _, value in settings]
+    return f"{values!r} {settings.admin_keys.hashed()}"
+
+
+def parted(tuning: type[T], given: Mapping[str, Any]) -> tuple[T, dict[str, Any]]:
+    """The tuning with those of the given fields that are its own, and the others, which are settings."""
+    own = {field.name for field in fields(tuning)}  # type: ignore[arg-type]
+    return tuning(**{n: v for n, v in given.items() if n in own}), {n: v for n, v in given.items() if n not in own}

@@ -1,17 +1,24 @@
-"""The whole suite: `onsale up` in a process of its own, on a free port, in an empty directory."""
+"""The whole suite: `onsale up` in a process of its own, on a free port, in an empty directory.
+
+Fans of tests: the client's own `Fan`, each with an address of their own, who asks often and repeats no request.
+
+Runs nginx and HAProxy with the generated configuration, without writing outside a folder of the test.
+"""
 
 import json
 import os
 import signal
+import socket
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 import httpx
 import psutil
@@ -19,14 +26,19 @@ import pytest
 import yaml
 
 from onsale.admin_client import AdminClient
+from onsale.client import Client, Fan, Pace, Problem
+from onsale.client.fan_documents import CustomerDetails, Payment
+from onsale.deploy.balancer_files import haproxy_cfg, nginx_conf
+from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API, Limits, Plan, Process
 from onsale.history.checker import Report, check
-from onsale.history.checks.books import Sources
-from onsale.history.log import History
-from onsale.history.transport import RecordingTransport
+from onsale.history.checks.check import Sources
+from onsale.history.transport import History, RecordingTransport
 from onsale.local.engines import with_driver
-from onsale.local.ports import free_port
+from onsale.local.ports import HOST, free_port
 from shared.report.invariants import CheckedInvariant
+from shared.routes import SERVICES, Service
 from tests.support.engines.engines import fast_directory
+from tests.support.programs import need, needs
 from tests.support.providers.identity_provider import AUDIENCE, ISSUER, SECRET
 from tests.support.running.program import Program
 from tests.support.wait import until
@@ -218,3 +230,108 @@ def rooms_close_afterwards(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if running := request.node.funcargs.get("suite"):
         running.close_rooms()
+
+
+EAGER = Pace(poll_max_s=0.1, order_first_s=0.05, order_max_s=0.2)
+
+
+def fan_of(browser: httpx.AsyncClient, event_id: str) -> Fan:
+    """A new fan, outside."""
+    return Fan(client_of(browser), event_id, customer=somebody(), payment=card("ok"), pace=EAGER)
+
+
+def client_of(browser: httpx.AsyncClient) -> Client:
+    """The client whose requests this browser sends, each once."""
+    return Client(str(browser.base_url), http=browser, attempts_max=1)
+
+
+def somebody() -> CustomerDetails:
+    """A customer whom no limit knows."""
+    return {"name": "A fan", "email": f"{uuid.uuid4().hex}@example.org"}
+
+
+def card(method: str) -> Payment:
+    """A card of the sandbox, which behaves as the method says."""
+    return {"provider": "sandbox", "method": method}
+
+
+async def has_status(fan: Fan, status: str) -> bool:
+    """Whether the place has this status, for `wait_until`."""
+    return bool((await fan.status())["status"] == status)
+
+
+async def refusal(request: Awaitable[object]) -> tuple[int, str]:
+    """Status and slug of the problem that the request is refused with."""
+    try:
+        answer = await request
+    except Problem as problem:
+        return problem.status, problem.slug
+    raise AssertionError(f"not refused: {answer}")
+
+
+@contextmanager
+def may_be_refused(*slugs: str) -> Iterator[None]:
+    """One of these problems ends the block and is no error."""
+    try:
+        yield
+    except Problem as problem:
+        if problem.slug not in slugs:
+            raise
+
+
+Kind = Literal["nginx", "haproxy"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+UNLIMITED = Limits(10_000, 10_000, 10_000)
+
+
+def balancer_parameters() -> list[object]:
+    """Parameters for both balancers; one that is not installed is skipped."""
+    return [pytest.param(kind, marks=needs(kind)) for kind in KINDS]
+
+
+def command(kind: Kind, plan: Plan, folder: Path) -> list[str]:
+    """Writes the configuration for this plan; the command that runs it in the foreground."""
+    if kind == "haproxy":
+        (folder / "haproxy.cfg").write_text(haproxy_cfg(plan).replace("global\n", "global\n    nbthread 1\n", 1))
+        return [need(kind), "-db", "-f", f"{folder}/haproxy.cfg"]
+    names = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    temp_paths = "".join(f"    {name}_temp_path {folder}/{name};\n" for name in names)
+    conf = nginx_conf(replace(plan, cache_folder=f"{folder}/cache")).replace("http {\n", "http {\n" + temp_paths, 1)
+    conf = conf.replace("worker_processes auto", "worker_processes 1")
+    (folder / "nginx.conf").write_text(("user root;\n" if os.geteuid() == 0 else "") + conf)
+    options = f"pid {folder}/pid; daemon off;"
+    return [need(kind), "-e", f"{folder}/error.log", "-c", f"{folder}/nginx.conf", "-g", options]
+
+
+def plan_for_ports(*ports: int, limits: Limits = UNLIMITED, trusted: tuple[str, ...] = ()) -> Plan:
+    """A plan in which every service listens on each of these ports, for public and internal requests."""
+    processes = {service: [Process(f"{HOST}:{port}", f"{HOST}:{port}") for port in ports] for service in SERVICES}
+    return on_free_ports(Plan(processes=processes, limits=limits, trusted=trusted))
+
+
+def on_free_ports(plan: Plan) -> Plan:
+    """The same plan on free ports."""
+    internal: dict[Service, str] = {service: f"{HOST}:{free_port()}" for service in SERVICES_WITH_INTERNAL_API}
+    return replace(
+        plan, listen=f"{HOST}:{free_port()}", listen_tls=f"{HOST}:{free_port()}", internal=internal
+    )  # fmt: skip
+
+
+@contextmanager
+def running_balancer(kind: Kind, plan: Plan, folder: Path) -> Iterator[str]:
+    """The URL of a balancer that runs inside this context."""
+    folder.mkdir(parents=True, exist_ok=True)
+    balancer = Program(command(kind, plan, folder), folder / f"{kind}.log")
+    balancer.start()
+    host, _, port = plan.listen.rpartition(":")
+
+    def listens() -> bool:
+        assert balancer.is_running, balancer.log_text()
+        with socket.create_connection((host, int(port))):
+            return True
+
+    try:
+        until(listens, what=kind)
+        yield f"http://{plan.listen}"
+    finally:
+        balancer.end(signal.SIGTERM)

@@ -12,7 +12,7 @@ from features.lottery.tests.draws import close_entry, draw, open_lottery, publis
 from shared.contracts.frames import LineFrame
 from shared.rpc import ServiceClient
 from shared.security.tokens import QueueToken
-from tests.support.running.queue_service import QueueService
+from tests.support.running.services import QueueService
 from tests.support.running.suite import bearer, problem
 
 

@@ -14,7 +14,7 @@ from tests.gateway.conftest import (  # noqa: F401 - fixtures
     settings,
     state,
 )
-from tests.support.running.queue_service import QueueService
+from tests.support.running.services import QueueService
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tests.support.providers.identity_provider import (
     jwt_by_secret,
     public_jwk,
 )
-from tests.support.running.queue_service import QueueService
+from tests.support.running.services import QueueService
 from tests.support.running.suite import bearer, problem
 from tests.support.wait import wait_until
 

@@ -7,7 +7,7 @@ from playwright.async_api import expect
 
 from shared.runtime.clock import now_ms, rfc3339
 from tests.browser.console.desk import LANES, LATE_MS, Desk, script
-from tests.support.running.fans import fan_of
+from tests.support.running.suite import fan_of
 from tests.support.wait import wait_until
 
 KNOWN_AFTER_MS = 10_000

@@ -7,7 +7,7 @@ from playwright.async_api import expect
 from onsale.client.fan_documents import Payment
 from tests.browser.console.desk import LATE_MS, Desk, script
 from tests.support.providers.receiver import webhook_receiver
-from tests.support.running.fans import card
+from tests.support.running.suite import card
 from tests.support.wait import wait_until
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from playwright.async_api import expect
 
 from tests.browser.console.desk import FLOOR, LANES, LATE_MS, Desk, script
-from tests.support.running.fans import fan_of
+from tests.support.running.suite import fan_of
 
 BLOCK = {"section_id": "A", "name": "Block A", "kind": "seated", "rows": 2, "seats_per_row": 10, "price_minor": 5000}
 CALLED, WAITING = 4, 3

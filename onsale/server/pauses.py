@@ -4,6 +4,8 @@ The collector checks new objects in small portions, and objects that survive two
 a sale's caches and connections are freed by reference counts: a full collection in a full notifier pauses every fan's
 stream by 200 ms. Full collections run in quiet periods, once there are a quarter more objects than at the start, which
 leaves little garbage, or after the last one. Before that, `CROWD_SIZE` new objects are collected once and then frozen.
+
+Measures what stops this process for everybody: a late event loop, and the garbage collector.
 """
 
 import asyncio
@@ -11,8 +13,10 @@ import gc
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
-from shared.concurrency.tasks import stop
+from shared.concurrency.background import stop
+from shared.runtime.metrics import GC_PAUSE, LOOP_LAG
 
 TUNED = YOUNG_MAX, COLLECTIONS, NEVER = 3_000, 3, 2**31 - 1
 PERIOD_S, QUIET_SHARE = 10.0, 0.02
@@ -67,3 +71,41 @@ def _collected() -> int:
     gc.collect()
     gc.freeze()
     return gc.get_freeze_count()
+
+
+MEASURED_EVERY_S = 1.0
+
+
+@asynccontextmanager
+async def measured_pauses(period_s: float = MEASURED_EVERY_S) -> AsyncIterator[None]:
+    """Inside this context a timer measures its own lateness every `period_s` seconds, and each run of the collector is
+    timed.
+    """
+    gc.callbacks.append(timed := _gc_timer())
+    probe = asyncio.create_task(_probe(period_s), name="loop lag")
+    try:
+        yield
+    finally:
+        await stop([probe])
+        gc.callbacks.remove(timed)
+
+
+async def _probe(period_s: float) -> None:
+    clock = asyncio.get_running_loop().time
+    while True:
+        due_s = clock() + period_s
+        await asyncio.sleep(period_s)
+        LOOP_LAG.observe(clock() - due_s)
+
+
+def _gc_timer() -> Any:
+    began_s = 0.0
+
+    def timed(phase: str, info: dict[str, Any]) -> None:
+        nonlocal began_s
+        if phase == "start":
+            began_s = time.perf_counter()
+        elif began_s:
+            GC_PAUSE.observe(time.perf_counter() - began_s)
+
+    return timed

@@ -14,8 +14,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from onsale.imports import import_module
-from onsale.server.gc_tuning import YOUNG_MAX, short_pauses
-from onsale.server.loop_health import measured_pauses
+from onsale.server.pauses import YOUNG_MAX, measured_pauses, short_pauses
 from tests.support.wait import wait_until
 
 

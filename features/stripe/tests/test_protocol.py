@@ -1,3 +1,0 @@
-"""Stripe keeps what every provider promises."""
-
-from tests.orders.payments.test_providers import *  # noqa: F403
