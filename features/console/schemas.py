@@ -11,8 +11,8 @@ from pydantic import AwareDatetime, BaseModel, Field, SecretStr, StringConstrain
 from shared.contracts.fields import Body, PlainText
 from shared.contracts.frames import RoomState
 from shared.contracts.queue import PlaceState
-from shared.security.auth import Role
 
+Role = Literal["viewer", "operator", "admin"]  # as in `shared.security.auth`, which commands are too short-lived to load
 Part = Literal["queue", "inventory", "orders", "notifier"]  # whom the console asks
 ProcessState = Literal["up", "busy", "silent"]
 STREAM_PATH = "/console/api/events/{event_id}/stream"

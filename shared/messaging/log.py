@@ -9,15 +9,17 @@ import asyncio
 import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from redis.exceptions import ClusterCrossSlotError
 
 from shared.features import BadFeature, event_logs, load
-from shared.process.settings import ServiceSettings
 from shared.redis import client as redis_client
 from shared.redis.client import ANSWERED_WITHIN_S, Redis, Script
 from shared.redis.cluster import Cluster
+
+if TYPE_CHECKING:  # a backup reads how many streams there are, and waits for no framework
+    from shared.process.settings import ServiceSettings
 
 SETTING = "ONSALE_EVENT_LOG_URL"
 START = ""  # the position before the oldest entry that is kept
@@ -151,7 +153,7 @@ class RedisStreams:
 
 
 @asynccontextmanager
-async def open_log(settings: ServiceSettings, client: Redis) -> AsyncIterator[EventLog]:
+async def open_log(settings: "ServiceSettings", client: Redis) -> AsyncIterator[EventLog]:
     """The event log that the settings name; by default it is in the service's own Redis. An unreachable log does not
     stop the start. Raises `LogRefused` if it is configured wrongly.
     """
@@ -162,7 +164,7 @@ async def open_log(settings: ServiceSettings, client: Redis) -> AsyncIterator[Ev
         await log.close()
 
 
-def _log(settings: ServiceSettings, client: Redis) -> EventLog:
+def _log(settings: "ServiceSettings", client: Redis) -> EventLog:
     url, length_max = settings.event_log_url, settings.event_log_length_max
     if not url:
         return RedisStreams(client, length_max=length_max)

@@ -35,7 +35,7 @@ def test_an_outage_admits_everybody_for_its_time_limit_and_flapping_does_not_res
 ) -> None:
     now_s, healthy = [0.0], [False]
     monkeypatch.setattr(decision, "time", SimpleNamespace(monotonic=lambda: now_s[0], time=time.time))
-    others = dict.fromkeys(("redis", "queue", "token_reader", "place_client"))
+    others = dict.fromkeys(("redis", "queue", "token_reader", "place_client", "passes_by"))
     lines = SimpleNamespace(is_fresh=lambda line: healthy[0])
     state: Any = SimpleNamespace(settings=Settings(), line_cache=lines, **others)
     forward_auth = ForwardAuth(state)

@@ -12,6 +12,7 @@ from fastapi import APIRouter, FastAPI
 from onsale.local.ports import free_port
 from onsale.server import serve
 from shared.contracts.fields import ServiceMessage
+from shared.features import installed
 from shared.process.settings import ServiceSettings
 from shared.rpc import sign_service_call
 from shared.web.app import create_service
@@ -31,7 +32,7 @@ class Slow(ServiceMessage):
 
 
 class QueueProcess:
-    """The queue service, served in this process. `slow_began` is set when a slow request is under way; it waits for
+    """A queue without its features, served in this process. `slow_began` is set when a slow request is under way; it waits for
     `slow_may_end`.
     """
 
@@ -41,7 +42,12 @@ class QueueProcess:
         ports = free_port(), free_port()
         self.url, self.internal_url = (f"http://{HOST}:{port}" for port in ports)
         self.settings = ServiceSettings(
-            port=ports[0], internal_port=ports[1], drain_delay_s=DELAY_S, log_requests=False, shutdown_grace_s=5
+            port=ports[0],
+            internal_port=ports[1],
+            drain_delay_s=DELAY_S,
+            log_requests=False,
+            shutdown_grace_s=5,
+            features_off=[feature.name for feature in installed()],
         )
         router = APIRouter()
         router.add_api_route("/slow", self._slow)
