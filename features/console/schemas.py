@@ -12,7 +12,7 @@ from shared.contracts.fields import Body, PlainText
 from shared.contracts.frames import RoomState
 from shared.contracts.queue import PlaceState
 
-Role = Literal["viewer", "operator", "admin"]  # as in `shared.security.auth`, which commands are too short-lived to load
+Role = Literal["viewer", "operator", "admin"]  # as `shared.security.auth` has it, which commands do not load
 Part = Literal["queue", "inventory", "orders", "notifier"]  # whom the console asks
 ProcessState = Literal["up", "busy", "silent"]
 STREAM_PATH = "/console/api/events/{event_id}/stream"

@@ -1,25 +1,12 @@
-"""`onsale check-history`: holds a sale to what its fans were told.
+"""`onsale check-history`: holds a sale to what its fans were told."""
 
-Where the books of a sale are, for the checker of its history.
-"""
-
-import os
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import asyncpg
-import httpx
 import typer
 from rich.table import Table
 
 from onsale.cli.context import DATA_DIR, DataDir, out, run_async
-from onsale.data_dir import ENGINES_FILE, read_engines_file
-from onsale.errors import OperatorError
-from onsale.history.checker import BadHistory, Report, check
-from onsale.history.checks.check import Sources
-from shared.errors.database import WrongDatabase
-from shared.process.secrets_dir import postgres_urls
 
 if TYPE_CHECKING:
     from onsale.history.checker import Report
@@ -43,7 +30,7 @@ def check_history(
 
     Example: onsale check-history history.jsonl
     """
-    from onsale.history.command import report_on  # as slow to import as what it reads with
+    from onsale.history.reading import report_on  # as slow to import as what it reads with
 
     report = run_async(report_on(file, event_id or (), data_dir, sandbox_url))
     _print(report, file)
@@ -62,30 +49,3 @@ def _print(report: "Report", file: Path) -> None:
     for violation in report.violations:
         where = f" ({file.name}:{', '.join(map(str, violation.lines))})" if violation.lines else ""
         out.print(f"[red]broken:[/] {violation.sentence}{where}", soft_wrap=True)
-
-
-async def report_on(file: Path, event_ids: Collection[str], data_dir: Path, sandbox_url: str | None) -> Report:
-    """What the checker finds with the databases that the environment names, else with those of the data directory.
-
-    Raises `OperatorError` if the history or the books cannot be read.
-    """
-    try:
-        return await check(file, _sources(data_dir, sandbox_url), event_ids)
-    except BadHistory as bad:
-        raise OperatorError(str(bad)) from bad
-    except (OSError, asyncpg.PostgresError, httpx.HTTPError) as unreachable:
-        raise OperatorError(f"The books of the sale cannot be read: {unreachable}") from unreachable
-
-
-def _sources(data_dir: Path, sandbox_url: str | None) -> Sources:
-    default = None
-    if (data_dir / ENGINES_FILE).exists():
-        engines = read_engines_file(data_dir)
-        default, sandbox_url = engines.postgres_url, sandbox_url or engines.sandbox_url
-    try:
-        urls = postgres_urls(os.environ)
-    except WrongDatabase as unset:
-        if default is None:
-            raise OperatorError(str(unset)) from unset
-        urls = postgres_urls(os.environ, default)
-    return Sources(urls["queue"], urls["inventory"], urls["orders"], sandbox_url)

@@ -32,8 +32,8 @@ class Slow(ServiceMessage):
 
 
 class QueueProcess:
-    """A queue without its features, served in this process. `slow_began` is set when a slow request is under way; it waits for
-    `slow_may_end`.
+    """A queue without its features, served in this process. `slow_began` is set when a slow request is under way; it
+    waits for `slow_may_end`.
     """
 
     def __init__(self) -> None:
