@@ -102,7 +102,7 @@ async def wrong_books(url: str, data_dir: Path, event_id: str, history: Path) ->
     """The promises to fans and the invariants that stay broken once no payment is on its way any more: what the history
     says that fans were told, the databases of the suite at `url`, and the provider's list of charges.
     """
-    from onsale.history.command import report_on  # as slow to import as what it reads with
+    from onsale.history.reading import report_on  # as slow to import as what it reads with
 
     async def read() -> list[str]:
         audit = await admin.audit(event_id)
