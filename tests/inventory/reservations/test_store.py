@@ -158,12 +158,14 @@ async def test_batches_in_opposite_order_wait_instead_of_deadlocking(
     async with postgres.begin() as other:
         lock = "SELECT 1 FROM inventory.seat WHERE section_id = 'A' AND position = :position FOR UPDATE"
         await other.execute(text(lock), {"position": three[1]})
-        outcomes = asyncio.gather(
-            _hold_seats(postgres, [one, three, two], "r1", ordered=ordered),
-            _hold_seats(postgres, [two, three, one], "r2", ordered=ordered),
-        )
-        await _are_waiting(postgres, 2)
-    assert sorted(await outcomes) == ([0, 3] if ordered else [-1, 3])
+        both = [
+            asyncio.create_task(_hold_seats(postgres, [one, three, two], "r1", ordered=ordered)),
+            asyncio.create_task(_hold_seats(postgres, [two, three, one], "r2", ordered=ordered)),
+        ]
+        waiting = asyncio.create_task(_are_waiting(postgres, 2))
+        await asyncio.wait([*both, waiting], return_when=asyncio.FIRST_COMPLETED)  # a deadlock may be over by then
+        waiting.cancel()
+    assert sorted(await asyncio.gather(*both)) == ([0, 3] if ordered else [-1, 3])
 
 
 async def _hold_seats(
