@@ -335,8 +335,9 @@ class StockProtocol(ProtocolModel[StockState]):
     def _follow(self, state: StockState, p: int, worker: HoldProcess) -> StockState:
         """Redis follows the database, unless it is being rebuilt: then it will read the same facts."""
         redis = state.redis
-        followed = self._after(redis, worker) if redis is not None and redis.ready else redis
-        return state._replace(redis=followed).at(p, IDLE)
+        if redis is not None and redis.ready and (not worker.again or worker.epoch == redis.epoch):
+            redis = self._after(redis, worker)  # what was taken again is told by its epoch: an older Redis is rebuilt
+        return state._replace(redis=redis).at(p, IDLE)
 
     def _after(self, redis: RedisSeat, worker: HoldProcess) -> RedisSeat:
         for fan in sorted(worker.ids):
@@ -348,7 +349,7 @@ class StockProtocol(ProtocolModel[StockState]):
                 redis = redis._replace(brief=redis.brief - here, timed=timed).of_version(here, row.version)
             elif not row.is_live and fan in redis.holds:
                 redis = redis.drop(here, "s" if row.status == "confirmed" else ".")
-            elif worker.again and worker.epoch == redis.epoch:
+            elif worker.again:
                 redis = redis._replace(mark="s")
         return redis
 
