@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
@@ -108,7 +109,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneSuiteA
 
 @pytest.fixture(autouse=True)
 def logs_go_to_the_standard_library() -> Iterator[None]:
-    """A command that a test runs in this process may have set up the log lines of a service."""
+    """A command that a test runs in this process may have set up the log lines of a service, and a library may have
+    switched off the loggers that there were.
+    """
+    logging.disable(logging.NOTSET)
+    for logger in logging.root.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            logger.disabled = False
     yield
     write_to_standard_library()
 
