@@ -78,9 +78,10 @@ def with_file_parts(place: FilePlace) -> Callable[[type[Model]], type[Model]]:
 
     def joined(model: type[Model]) -> type[Model]:
         parts = [load(feature.file_parts[place]) for feature in installed() if place in feature.file_parts]
+        if not parts:
+            return model
         named = {"__module__": model.__module__, "__doc__": model.__doc__}
-        joint: type[Model] = types.new_class(model.__name__, (*parts, model), exec_body=lambda own: own.update(named))
-        return joint if parts else model
+        return types.new_class(model.__name__, (*parts, model), exec_body=lambda own: own.update(named))
 
     return joined
 
