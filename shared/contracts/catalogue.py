@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime
 
+from shared.contracts.event_parts.price_types import Trait
 from shared.contracts.fields import Page, ServiceMessage
 
 
@@ -64,17 +65,37 @@ class EventLimits(ServiceMessage):
     pay_ttl_s: int
 
 
+class PriceTypeDetails(ServiceMessage):
+    """A price type. The first of an event is the usual one. `sections` and `traits` are where it is sold, empty for
+    everywhere; `lanes` by which lanes fans must have come, empty for all; `proof` is what is shown at the door.
+    """
+
+    type_id: str
+    name: str
+    per_order: int | None = None
+    proof: str | None = None
+    code_required: bool = False
+    lanes: list[int] = []  # noqa: RUF012 - each has its own
+    companion_of: list[str] = []  # noqa: RUF012
+    sections: list[str] = []  # noqa: RUF012
+    traits: list[Trait] = []  # noqa: RUF012
+
+
 class PriceLevelDetails(ServiceMessage):
-    """Rows, first and last, with a price of their own; they are counted from the front, from 1."""
+    """Rows, first and last, with a price of their own; they are counted from the front, from 1. `prices` has those of
+    the other price types that are sold there.
+    """
 
     name: str
     rows: tuple[int, int]
     price_minor: int
+    prices: dict[str, int] = {}  # noqa: RUF012
 
 
 class SectionDetails(ServiceMessage):
     """A section with its lowest price, and that of rows in no price level; `rows` and `seats_per_row` are null for
-    general admission.
+    general admission. `prices` has those of the other price types for rows in no price level, `traits` what all places
+    of general admission have, or what some of the seats have.
     """
 
     section_id: str
@@ -86,6 +107,8 @@ class SectionDetails(ServiceMessage):
     regular_price_minor: int
     currency: str
     price_levels: list[PriceLevelDetails]
+    prices: dict[str, int] = {}  # noqa: RUF012
+    traits: list[Trait] = []  # noqa: RUF012
     rows: int | None
     seats_per_row: int | None
 
@@ -94,6 +117,7 @@ class EventDetails(EventCard):
     """An event with its limits and sections. `map_hash` names its map; null if it has too many seats for one."""
 
     limits: EventLimits
+    price_types: list[PriceTypeDetails] = []  # noqa: RUF012
     sections: list[SectionDetails]
     map_hash: str | None = None
     brand: BrandDetails | None = None
@@ -113,14 +137,24 @@ class SectionAvailability(ServiceMessage):
     currency: str
 
 
+class TypeAvailability(ServiceMessage):
+    """A price type of which there is a number in all, and how many of it are left."""
+
+    type_id: str
+    available: int
+
+
 class SectionList(ServiceMessage):
-    """The sections of an event."""
+    """The sections of an event, and its price types of which there is a number in all."""
 
     sections: list[SectionAvailability]
+    types: list[TypeAvailability] = []  # noqa: RUF012
 
 
 class SeatView(ServiceMessage):
-    """One seat: what stands on its row (`row`) and on the chair (`label`), and its number in the row from the left."""
+    """One seat: what stands on its row (`row`) and on the chair (`label`), and its number in the row from the left;
+    the prices of the price types besides the usual one that are sold there.
+    """
 
     seat_id: str
     row: str
@@ -128,6 +162,8 @@ class SeatView(ServiceMessage):
     number: int
     status: Literal["available", "reserved", "sold", "blocked"]
     price_minor: int
+    prices: dict[str, int] = {}  # noqa: RUF012
+    traits: list[Trait] = []  # noqa: RUF012
 
 
 class SeatPage(ServiceMessage):

@@ -10,6 +10,14 @@ from zoneinfo import available_timezones
 
 from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
+from shared.contracts.event_parts.price_types import (
+    PRICE_MINOR_MAX,
+    TYPES_MAX,
+    PriceType,
+    Trait,
+    TypePrices,
+    require_sound,
+)
 from shared.contracts.event_parts.seat_labels import (
     SEATS_PER_ROW_MAX,
     LabelsPart,
@@ -18,6 +26,7 @@ from shared.contracts.event_parts.seat_labels import (
     SeatLabels,
     Seats,
 )
+from shared.contracts.event_parts.traits import Run, SeatTraits, runs_of
 from shared.contracts.fields import Body, Currency, EventId, PlainText, RatePerS, SectionId, StoredCurrency
 from shared.contracts.file_parts import EventFields, with_file_parts
 from shared.contracts.prices import PriceRules
@@ -25,7 +34,6 @@ from shared.contracts.ranking import JOINS, OrderingName
 from shared.contracts.room_options import RoomOptions
 
 SEATS_PER_EVENT_MAX = 1_000_000
-PRICE_MINOR_MAX = 100_000_000
 SHOW_MAX = timedelta(days=366)
 
 
@@ -107,6 +115,9 @@ class CheckoutPart(Body):
     background_percent: float = Field(100, ge=0, le=100)
 
 
+TYPE_PRICES = "Prices of price types here, by type_id."
+
+
 class PriceLevel(Body):
     """The rows of a section from the first to the last given, at their own price."""
 
@@ -114,6 +125,7 @@ class PriceLevel(Body):
     rows: tuple[RowName, RowName]
     price_minor: int = Field(strict=True, ge=0, le=PRICE_MINOR_MAX)
     fee_minor: int = Field(0, strict=True, ge=0, le=PRICE_MINOR_MAX)
+    prices: TypePrices = Field(default_factory=dict, description=TYPE_PRICES)
 
 
 class SeatedSection(Body):
@@ -134,7 +146,13 @@ class SeatedSection(Body):
     )
     price_minor: int = Field(strict=True, ge=0, le=PRICE_MINOR_MAX)
     fee_minor: int = Field(0, strict=True, ge=0, le=PRICE_MINOR_MAX)
+    prices: TypePrices = Field(default_factory=dict, description=TYPE_PRICES)
     price_levels: list[PriceLevel] = Field(default_factory=list, max_length=50)
+    traits: SeatTraits = Field(
+        default_factory=dict,
+        description="Places for wheelchairs and who comes with one, with a restricted view, without steps: by trait the "
+        "seats, such as `A-1`, `A-3..8`, or `A` for a row.",
+    )
 
     @property
     def row_count(self) -> int:
@@ -168,6 +186,20 @@ class SeatedSection(Body):
             last = last_row
         return self
 
+    @model_validator(mode="after")
+    def _each_trait_has_its_seats(self) -> Self:
+        assert self.trait_runs is not None
+        return self
+
+    @cached_property
+    def trait_runs(self) -> dict[Trait, list[Run]]:
+        """By trait the positions in the section's map. Raises `ValueError`."""
+        try:
+            width = self.seats_per_row + 1
+            return {trait: runs_of(seats, self.labels, width) for trait, seats in self.traits.items()}
+        except ValueError as unknown:
+            raise ValueError(f"traits: {unknown}") from unknown
+
     def rows_of(self, level: PriceLevel) -> tuple[int, int]:
         """The first and the last row of a price level, counted from 0. Raises `ValueError`."""
         first, last = (self.labels.row_number(name) for name in level.rows)
@@ -199,6 +231,8 @@ class GaSection(Body):
     capacity: int = Field(ge=0, le=SEATS_PER_EVENT_MAX)
     price_minor: int = Field(strict=True, ge=0, le=PRICE_MINOR_MAX)
     fee_minor: int = Field(0, strict=True, ge=0, le=PRICE_MINOR_MAX)
+    prices: TypePrices = Field(default_factory=dict, description=TYPE_PRICES)
+    traits: list[Trait] = Field(default_factory=list, max_length=4, description="What all of its places have.")
 
 
 Section = Annotated[SeatedSection | GaSection, Field(discriminator="kind")]
@@ -231,6 +265,11 @@ class StockPart(EventFields):
         "out, and only the sandbox takes its payments.",
     )
     sales: SalesPart = SalesPart()
+    price_types: list[PriceType] = Field(
+        default_factory=list,
+        max_length=TYPES_MAX,
+        description="Who pays another price for the same place. The first is the usual one, at the places' own prices.",
+    )
     sections: list[Section] = Field(min_length=1, max_length=500)
 
     @property
@@ -252,6 +291,19 @@ class StockPart(EventFields):
             raise ValueError("every section_id must be unique")
         if sum(section.capacity for section in self.sections) > SEATS_PER_EVENT_MAX:
             raise ValueError(f"an event has at most {SEATS_PER_EVENT_MAX} places")
+        return self
+
+    @model_validator(mode="after")
+    def _price_types_fit(self) -> Self:
+        require_sound(self.price_types, [section.section_id for section in self.sections])
+        priced = {each.type_id for each in self.price_types[1:]}
+        for section in self.sections:
+            levels = section.price_levels if isinstance(section, SeatedSection) else []
+            for prices in [section.prices, *(level.prices for level in levels)]:
+                if unknown := sorted(prices.keys() - priced):
+                    raise ValueError(
+                        f"section {section.section_id}: prices: there is no price type {unknown[0]} besides the usual one"
+                    )
         return self
 
     @model_validator(mode="after")

@@ -160,12 +160,22 @@ class SectionCounts(ServiceMessage):
     at_ms: int
 
 
+class TypeCounts(ServiceMessage):
+    """What is left of a price type of which there is a number in all, by the id under which it is stored."""
+
+    type_id: str
+    available: int
+    held: int
+    sold: int
+
+
 class StockFrame(Frame):
     """All sections of an event, and how many holders have a live reservation. Two totals that only rise: how often
     somebody who had none took one, and how often somebody's last one ended without a purchase.
     """
 
     sections: list[SectionCounts]
+    types: list[TypeCounts] = []  # noqa: RUF012 - each has its own
     holders_holding: int = 0
     holds_begun: int = 0
     holds_let_go: int = 0

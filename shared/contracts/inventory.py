@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
+from shared.contracts.event_parts.price_types import USUAL
 from shared.contracts.fields import ServiceMessage
 from shared.contracts.frames import ReservationState, StockFrame
 
@@ -60,12 +61,15 @@ class MinPassEpoch(ServiceMessage):
 
 
 class ReservedItem(ServiceMessage):
-    """One seat, or GA tickets of one section, at the price shown when it was reserved (fee included)."""
+    """One seat, or GA tickets of one section and price type, at the price shown when it was reserved (fee included).
+    `type_id` is empty for the usual price type.
+    """
 
     section_id: str
     seat_id: str | None = None
     quantity: int = 1
     unit_price_minor: int
+    type_id: str = USUAL
 
 
 class Reservation(ServiceMessage):
@@ -166,10 +170,11 @@ class ReturnStock(ServiceMessage):
 
 
 class GaQuantity(ServiceMessage):
-    """A number of tickets of one GA section."""
+    """A number of tickets of one GA section and price type."""
 
     section_id: str
     quantity: int = Field(ge=1)
+    type_id: str = USUAL
 
 
 class ReturnTickets(ServiceMessage):
