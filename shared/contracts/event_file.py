@@ -150,8 +150,8 @@ class SeatedSection(Body):
     price_levels: list[PriceLevel] = Field(default_factory=list, max_length=50)
     traits: SeatTraits = Field(
         default_factory=dict,
-        description="Places for wheelchairs and who comes with one, with a restricted view, without steps: by trait the "
-        "seats, such as `A-1`, `A-3..8`, or `A` for a row.",
+        description="Places for wheelchairs and who comes with one, with a restricted view, without steps: by trait "
+        "the seats, such as `A-1`, `A-3..8`, or `A` for a row.",
     )
 
     @property
@@ -301,9 +301,8 @@ class StockPart(EventFields):
             levels = section.price_levels if isinstance(section, SeatedSection) else []
             for prices in [section.prices, *(level.prices for level in levels)]:
                 if unknown := sorted(prices.keys() - priced):
-                    raise ValueError(
-                        f"section {section.section_id}: prices: there is no price type {unknown[0]} besides the usual one"
-                    )
+                    has = f"there is no price type {unknown[0]} besides the usual one"
+                    raise ValueError(f"section {section.section_id}: prices: {has}")
         return self
 
     @model_validator(mode="after")

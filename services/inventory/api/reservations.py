@@ -5,10 +5,10 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from inspect import getdoc
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.types import Scope
@@ -18,8 +18,8 @@ from services.inventory.layout.layout import Layout, Selection, content_hash
 from services.inventory.reservations.reserve import ReservationRequest, Reserved, ReserveResult
 from services.inventory.state import State
 from services.inventory.store.reservations import ReservationRow
-from shared.contracts.event_file import PRICE_MINOR_MAX
-from shared.contracts.fields import EVENT_ID_PATTERN, Body, Email, SeatId, SectionId
+from shared.contracts.event_parts.price_types import PRICE_MINOR_MAX, TYPES_MAX, TypeId
+from shared.contracts.fields import EVENT_ID_PATTERN, Body, Email, SeatId, SectionId, TypedCode
 from shared.contracts.frames import ReservationState
 from shared.errors.problems import (
     IdempotencyKeyMalformed,
@@ -35,14 +35,24 @@ from shared.web.fast_routes import FastRoute
 from shared.web.request import Request
 
 IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9._:-]{1,200}")
-TICKETS_MAX = 100
+TICKETS_MAX, GA_MAX = 100, 60
+SeatTypes = dict[SeatId, TypeId]
+SEAT_TYPES = "The price type of seats; the others are of the usual one."
+CODE = "Opens price types that need a code."
+
+
+def require_types_of_seats(types: Iterable[str], seats: Collection[str]) -> None:
+    """Raises `ValueError` for a price type of a seat that is not named."""
+    if others := sorted(set(types) - set(seats)):
+        raise ValueError(f"types: {others[0]} is none of the seats")
 
 
 class GaTickets(Body):
-    """Tickets of one GA section."""
+    """Tickets of one GA section and price type."""
 
     section_id: SectionId
     quantity: int = Field(ge=1, le=TICKETS_MAX)
+    type_id: TypeId | None = Field(None, description="Default: the usual price type.")
 
 
 class BestAvailable(Body):
@@ -51,6 +61,11 @@ class BestAvailable(Body):
     quantity: int = Field(ge=1, le=TICKETS_MAX)
     section_id: SectionId | None = None
     max_price_minor: int | None = Field(None, ge=0, le=PRICE_MINOR_MAX)
+    types: dict[TypeId, Annotated[int, Field(ge=1, le=TICKETS_MAX)]] = Field(
+        default_factory=dict,
+        max_length=TYPES_MAX,
+        description="How many of them of which price type; the rest is usual.",
+    )
     split: bool = Field(False, description="Split into groups if there are not enough adjacent seats.")
 
 
@@ -64,7 +79,9 @@ class ReserveBody(Body):
     )
 
     seats: list[SeatId] = Field(default_factory=list, max_length=TICKETS_MAX)
-    ga: list[GaTickets] = Field(default_factory=list, max_length=20)
+    ga: list[GaTickets] = Field(default_factory=list, max_length=GA_MAX)
+    types: SeatTypes = Field(default_factory=dict, max_length=TICKETS_MAX, description=SEAT_TYPES)
+    code: TypedCode = Field(None, description=CODE)
     ga_section: SectionId | None = None
     ga_quantity: int | None = Field(None, ge=0, le=TICKETS_MAX)
     best_available: BestAvailable | None = None
@@ -86,6 +103,9 @@ class ReserveBody(Body):
             raise ValueError("reminders need an email")
         if len(set(self.seats)) != len(self.seats):
             raise ValueError("each seat may be named once")
+        require_types_of_seats(self.types, self.seats)
+        if self.best_available and sum(self.best_available.types.values()) > self.best_available.quantity:
+            raise ValueError("best_available: types has more tickets than quantity")
         return self
 
     def tickets(self) -> dict[str, int]:

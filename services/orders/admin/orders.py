@@ -37,7 +37,8 @@ from shared.contracts.admin.orders import (
     Reason,
     RefundBody,
 )
-from shared.contracts.event_file import PRICE_MINOR_MAX, EventFile, PricePart
+from shared.contracts.event_file import EventFile, PricePart
+from shared.contracts.event_parts.price_types import PRICE_MINOR_MAX
 from shared.contracts.prices import PRICES_MAX
 from shared.errors.problems import InvalidRequest
 from shared.postgres.pages import BeforeId

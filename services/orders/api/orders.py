@@ -18,7 +18,7 @@ from services.orders.pricing.quote import all_in, quote_body
 from services.orders.problems import UnknownOrder, UnknownProvider
 from services.orders.requests.requests import change_address, extend_payment, request_cancel, retry_payment
 from services.orders.state import State
-from shared.contracts.event_file import PRICE_MINOR_MAX
+from shared.contracts.event_parts.price_types import PRICE_MINOR_MAX
 from shared.contracts.fields import EVENT_ID_PATTERN, Body, Email
 from shared.contracts.orders import OrderView, ProviderAnswer, QuoteAnswer
 from shared.contracts.prices import PRICES_MAX, PricesAnswer

@@ -24,7 +24,7 @@ TypePrices = Annotated[dict[TypeId, PriceMinor], Field(max_length=TYPES_MAX)]
 
 
 class PriceType(Body):
-    """A price type. Its price is that of the section or price level for it, else its own, else a part of the place's."""
+    """A price type. Its price is what the section or price level says, else its own, else a part of the place's."""
 
     type_id: TypeId
     name: PlainText = Field(max_length=60)
