@@ -1,14 +1,15 @@
 """A hall of many seats as a page gets it: geometry, states, the details of its sections, and the pages of the list."""
 
 import random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import orjson
 
 from features.hall import seat_codes
 from features.hall.hall_map import Block, hall_geometry
 from services.inventory.api.catalogue import seat_page
-from services.inventory.layout.layout import Section
+from services.inventory.layout.layout import Layout, Section
 from shared.contracts.catalogue import SeatPage
 from shared.contracts.event_parts.seat_labels import stored_labels
 
@@ -37,6 +38,7 @@ class SampleHall:
         ]
         chosen = random.Random(SEED).choices((seat_codes.FREE, seat_codes.HELD, seat_codes.SOLD), SHARES, k=seats)
         self.codes = bytes(chosen)
+        self._layout = cast("Layout", SimpleNamespace(type_prices=lambda *_: {}))  # it has no price types
 
     @property
     def geometry(self) -> dict[str, Any]:
@@ -63,7 +65,9 @@ class SampleHall:
         positions = section.positions(page=1, page_size=SECTION_SEATS)
         words = {seat_codes.FREE: "available", seat_codes.HELD: "reserved", seat_codes.SOLD: "sold"}
         statuses = {position: words[self.codes[first + n]] for n, position in enumerate(positions)}
-        return SeatPage.model_validate(seat_page(section, positions, statuses, page=1, page_size=SECTION_SEATS))
+        return SeatPage.model_validate(
+            seat_page(self._layout, section, positions, statuses, page=1, page_size=SECTION_SEATS)
+        )
 
     @property
     def list_bytes(self) -> int:

@@ -55,13 +55,14 @@ async def find_reservation(state: State, question: FindReservation) -> FoundRese
 @API.operation("/sections/seats", ReadSeats)
 async def read_section_seats(state: State, question: ReadSeats) -> SeatPage:
     """The caller has checked that its fan is admitted."""
-    section = state.catalogue.layout(question.event_id).section(question.section_id, "seated")
+    layout = state.catalogue.layout(question.event_id)
+    section = layout.section(question.section_id, "seated")
     positions = section.positions(page=question.page, page_size=question.page_size)
     statuses = {} if not positions else await seat_statuses(
         state.autocommit_db, state.redis_stock, question.event_id, section.section_id, first=positions[0],
         last=positions[-1], jti="",
     )  # fmt: skip
-    shown = seat_page(section, positions, statuses, page=question.page, page_size=question.page_size)
+    shown = seat_page(layout, section, positions, statuses, page=question.page, page_size=question.page_size)
     return SeatPage.model_validate(shown)
 
 

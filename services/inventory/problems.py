@@ -29,3 +29,15 @@ class AlreadyBought(Problem, status=409):
 
 class StockConflict(Problem, status=409):
     """This change would remove places that are held, sold or blocked. Nothing was changed."""
+
+
+class UnknownPriceType(Problem, status=404):
+    """This event has no such price type."""
+
+
+class PriceTypeRefused(Problem, status=409):
+    """A ticket cannot be bought at this price. Nothing was changed."""
+
+
+class NotSameTickets(Problem, status=409):
+    """These are not the tickets of this reservation. Nothing was changed."""

@@ -20,6 +20,7 @@ from services.inventory.reservations.payment import Payments
 from services.inventory.reservations.reserve import Batchers, BatchSizer
 from services.inventory.reservations.returns import ReturnService
 from services.inventory.reservations.sessions import SessionStock
+from services.inventory.reservations.type_changes import TypeChanges
 from services.inventory.settings import Settings
 from services.inventory.tuning import DEFAULTS, Tuning
 from shared.contracts.orders import OrdersClient
@@ -60,6 +61,7 @@ class State:
         per_s, burst = 1 / tuning.given_back_pause_s, tuning.given_back_at_once
         self.given_back = Buckets(per_s=per_s, burst=burst, keys_max=keys_max, shared_by=settings.processes)
         self.holds = Holds(db, self.autocommit_db, stock, self.given_back)
+        self.type_changes = TypeChanges(db, stock)
         self.sessions = SessionStock(db, stock, catalogue, self.given_back)
         self.payments = Payments(db, stock, catalogue, self.given_back)
         self.returns = ReturnService(db, stock)

@@ -59,6 +59,7 @@ event = Table(
     Column("hold_ttl_b_s", Integer),
     Column("hold_ttl_b_percent", Float, nullable=False, server_default="0"),
     Column("oversell", JSONB, nullable=False, server_default=text(HONOUR)),
+    Column("price_types", JSONB, nullable=False, server_default=text("'[]'"), comment="As in the event file."),
     Column("hall_map", JSONB(none_as_null=True), comment="The map of the event file; null if it has none."),
     Column("brand", JSONB(none_as_null=True), comment="The brand of the event file; null if it has none."),
     Column("redis_epoch", BigInteger, nullable=False, server_default="0"),
@@ -97,6 +98,8 @@ section = Table(
     Column("price_minor", Integer, nullable=False),
     Column("fee_minor", Integer, nullable=False),
     Column("price_levels", JSONB, nullable=False, server_default=text("'[]'")),
+    Column("prices", JSONB, nullable=False, server_default=text("'{}'"), comment="Prices of price types, by type_id."),
+    Column("traits", JSONB, nullable=False, server_default=text("'{}'"), comment="By trait the runs of its seats."),
     Column(
         "labels",
         JSONB(none_as_null=True),
@@ -184,6 +187,7 @@ reservation_seat = Table(
     Column("section_id", Text),
     Column("position", Integer),
     Column("unit_price_minor", BigInteger, nullable=False),
+    Column("type_id", Text, nullable=False, server_default=""),
     PrimaryKeyConstraint("event_id", "reservation_id", "section_id", "position"),
 )
 
@@ -195,7 +199,8 @@ reservation_ga = Table(
     Column("section_id", Text),
     Column("quantity", Integer, nullable=False),
     Column("unit_price_minor", BigInteger, nullable=False),
-    PrimaryKeyConstraint("event_id", "reservation_id", "section_id"),
+    Column("type_id", Text, nullable=False, server_default=""),
+    PrimaryKeyConstraint("event_id", "reservation_id", "section_id", "type_id"),
     CheckConstraint("quantity > 0", name="some"),
 )
 

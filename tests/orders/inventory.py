@@ -166,7 +166,8 @@ class Inventory:
 
     async def keep_only(self, reservation_id: str, **ga: int) -> None:
         """Its fan keeps so many floor tickets by section, and releases all else."""
-        await self.state.holds.keep_only(await self.state.holds.read(reservation_id), [], ga=ga)
+        row, layout = await self.state.holds.read(reservation_id), self.state.catalogue.layout(EVENT)
+        await self.state.holds.keep_only(row, layout, [], ga={(section_id, ""): n for section_id, n in ga.items()})
 
     async def expire(self, reservation_id: str) -> None:
         """Its deadline has passed; an order that pays for it is given up."""

@@ -269,7 +269,7 @@ class StockMachine(StockSystem):
 
     def _record_answer_of(self, process: PausedProcess) -> str:
         requested = process.request.selection
-        seats, ga = frozenset(seat[2] for seat in requested.seats), sum(quantity for _, quantity, _ in requested.ga)
+        seats, ga = frozenset(seat[2] for seat in requested.seats), sum(line.quantity for line in requested.ga)
         answer = process.answer.exception() or process.answer.result()
         return self._record(process.request.holder, Selection(seats, ga), answer)
 
@@ -361,9 +361,9 @@ class StockMachine(StockSystem):
             return
         is_pending = reservation.status == "pending_payment" and not reservation.is_overdue(at_ms)
         possible = is_pending and not reservation.reference
-        ga = {"GA1": kept.ga} if kept.ga else {}
+        ga, layout = {("GA1", ""): kept.ga} if kept.ga else {}, self.state.catalogue.layout(EVENT)
         work = keep_only(
-            self.state.db, self.state.redis_stock, EVENT, reservation.reservation_id, sorted(kept.seats), ga
+            self.state.db, self.state.redis_stock, layout, reservation.reservation_id, sorted(kept.seats), ga
         )
         with self.redis_updates(arrive=arrive), contextlib.nullcontext() if possible else pytest.raises(Problem):
             self.run(work)

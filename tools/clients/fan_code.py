@@ -74,6 +74,7 @@ NAMES = {
     "delete /events/{event_id}/reservations/{reservation_id}": "release",
     "post /events/{event_id}/reservations/{reservation_id}/extend": "extend",
     "post /events/{event_id}/reservations/{reservation_id}/keep": "keep",
+    "post /events/{event_id}/reservations/{reservation_id}/types": "change_types",
     "post /events/{event_id}/reservations": "hold",
     "post /orders/quote": "quote",
     "get /orders/events/{event_id}/prices": "prices",

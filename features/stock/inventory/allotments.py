@@ -25,6 +25,7 @@ from services.inventory.store.snapshot import count_sections
 from services.inventory.tables import event as event_table
 from shared.concurrency.background import QUIET_S, Quiet
 from shared.contracts.event_file import EventFile
+from shared.contracts.event_parts.price_types import QUOTA
 from shared.contracts.file_parts import part_of
 from shared.errors.problems import Problem, UnknownEvent
 from shared.postgres.engine import DB_AWAY, snapshot, statement
@@ -241,6 +242,8 @@ async def _report(connection: AsyncConnection, event_id: str) -> StockReport:
     revenue = {row.section_id: int(row.earned) for row in await connection.execute(REVENUE, which)}
     sections: list[dict[str, Any]] = []
     for section_id, row in (await count_sections(connection, event_id)).items():
+        if section_id[0] == QUOTA:
+            continue
         by_allotment = allotted.get(section_id, {})
         sections.append({
             "section_id": section_id, "capacity": row["capacity"], "available": row["available"],

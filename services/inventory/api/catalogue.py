@@ -21,6 +21,7 @@ from shared.contracts.catalogue import (
     EventDetails,
     EventLimits,
     EventPage,
+    PriceTypeDetails,
     SeatPage,
     SectionList,
 )
@@ -86,21 +87,33 @@ def _card(layout: Layout) -> dict[str, Any]:
 
 def event_details(layout: Layout) -> EventDetails:
     limits = {name: getattr(layout, name) for name in EventLimits.model_fields}
-    sections = [_section(section, layout.currency) for section in layout.sections.values()]
+    sections = [_section(section, layout) for section in layout.sections.values()]
     shown = {name: value for part in layout.shown for name, value in part.details(layout).items()}
-    return EventDetails.model_validate({**_card(layout), "limits": limits, "sections": sections, **shown})
+    return EventDetails.model_validate(
+        {**_card(layout), "limits": limits, "price_types": _types(layout), "sections": sections, **shown}
+    )
 
 
-def _section(section: Section, currency: str) -> dict[str, Any]:
-    is_seated = section.kind == "seated"
+def _types(layout: Layout) -> list[dict[str, Any]]:
+    """Without the codes."""
+    shown = PriceTypeDetails.model_fields.keys() - {"code_required"}
+    return [{**each.model_dump(include=set(shown)), "code_required": bool(each.codes)} for each in layout.types.types]
+
+
+def _section(section: Section, layout: Layout) -> dict[str, Any]:
+    is_seated, traits = section.kind == "seated", list(section.traits)
     return {
         "section_id": section.section_id, "name": section.name, "kind": section.kind, "type": section.type,
         "capacity": section.capacity, "price_minor": section.price_from_minor,
-        "regular_price_minor": section.price_minor, "currency": currency,
+        "regular_price_minor": section.price_minor, "currency": layout.currency,
         "price_levels": [
-            {"name": tier.name, "rows": [tier.first, tier.last], "price_minor": tier.price_minor}
+            {
+                "name": tier.name, "rows": [tier.first, tier.last], "price_minor": tier.price_minor,
+                "prices": layout.type_prices(tier, section, traits),
+            }
             for tier in section.price_tiers
         ],
+        "prices": layout.type_prices(section, section, traits), "traits": traits,
         "rows": section.rows if is_seated else None, "seats_per_row": section.seats_per_row if is_seated else None,
     }  # fmt: skip
 
@@ -115,26 +128,37 @@ def section_list(layout: Layout, frame: StockFrame) -> dict[str, Any]:
             "price_minor": s.price_from_minor, "currency": layout.currency,
         }
         for s in layout.sections.values() if s.section_id in counts
+    ], "types": [
+        {"type_id": each.type_id, "available": each.available}
+        for each in frame.types
+        if (kind := layout.types.by_id.get(each.type_id)) and kind.quota is not None
     ]}  # fmt: skip
 
 
 def seat_page(
-    section: Section, positions: Sequence[int], statuses: Mapping[int, str], *, page: int, page_size: int
+    layout: Layout,
+    section: Section,
+    positions: Sequence[int],
+    statuses: Mapping[int, str],
+    *,
+    page: int,
+    page_size: int,
 ) -> dict[str, Any]:
     """A `SeatPage`."""
     return {
         "section_id": section.section_id, "total_seats": section.capacity if section.kind == "seated" else 0,
         "page": page, "page_size": page_size,
-        "seats": [_seat(section, position, statuses.get(position, "blocked")) for position in positions],
+        "seats": [_seat(layout, section, position, statuses.get(position, "blocked")) for position in positions],
     }  # fmt: skip
 
 
-def _seat(section: Section, position: int, status: str) -> dict[str, Any]:
-    row, label = section.labels_of(position)
+def _seat(layout: Layout, section: Section, position: int, status: str) -> dict[str, Any]:
+    (row, label), traits = section.labels_of(position), section.traits_of(position)
     return {
         "seat_id": section.seat_id(position), "row": row, "label": label,
         "number": position % (section.seats_per_row + 1) + 1, "status": status,
-        "price_minor": section.price_of(position),
+        "price_minor": section.price_of(position), "traits": sorted(traits),
+        "prices": layout.type_prices(section.priced_as(position), section, traits),
     }  # fmt: skip
 
 
@@ -199,7 +223,7 @@ async def list_seats(request: Request) -> Answer:
         state.autocommit_db, state.redis_stock, layout.event_id, section.section_id, first=positions[0],
         last=positions[-1], jti=admission.jti,
     )  # fmt: skip
-    found = seat_page(section, positions, statuses, page=query.page, page_size=query.page_size)
+    found = seat_page(layout, section, positions, statuses, page=query.page, page_size=query.page_size)
     return compressed(request.fields, json_answer(found))
 
 

@@ -5,7 +5,8 @@ import math
 import os
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from inspect import getdoc
 from typing import Annotated, Any, Self
@@ -14,11 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.types import Scope
 
 from services.inventory.auth import require_current_epoch, require_owner
-from services.inventory.layout.layout import Layout, Selection, content_hash
+from services.inventory.layout.layout import GaKey, Layout, Selection, content_hash
+from services.inventory.layout.price_types import Fan
 from services.inventory.reservations.reserve import ReservationRequest, Reserved, ReserveResult
 from services.inventory.state import State
 from services.inventory.store.reservations import ReservationRow
-from shared.contracts.event_parts.price_types import PRICE_MINOR_MAX, TYPES_MAX, TypeId
+from shared.contracts.event_parts.price_types import PRICE_MINOR_MAX, TYPES_MAX, USUAL, TypeId, quota_id
 from shared.contracts.fields import EVENT_ID_PATTERN, Body, Email, SeatId, SectionId, TypedCode
 from shared.contracts.frames import ReservationState
 from shared.errors.problems import (
@@ -64,7 +66,7 @@ class BestAvailable(Body):
     types: dict[TypeId, Annotated[int, Field(ge=1, le=TICKETS_MAX)]] = Field(
         default_factory=dict,
         max_length=TYPES_MAX,
-        description="How many of them of which price type; the rest is usual.",
+        description="How many of them of which price type; the others are usual.",
     )
     split: bool = Field(False, description="Split into groups if there are not enough adjacent seats.")
 
@@ -108,12 +110,22 @@ class ReserveBody(Body):
             raise ValueError("best_available: types has more tickets than quantity")
         return self
 
-    def tickets(self) -> dict[str, int]:
-        """GA tickets by section, from `ga` and from the short form."""
-        tickets: dict[str, int] = {self.ga_section: self.ga_quantity or 0} if self.ga_section else {}
-        for part in self.ga:
-            tickets[part.section_id] = tickets.get(part.section_id, 0) + part.quantity
-        return tickets
+    def tickets(self) -> list[GaTickets]:
+        """GA tickets, from `ga` and from the short form."""
+        short = [GaTickets(section_id=self.ga_section, quantity=self.ga_quantity or 1)] if self.ga_section else []
+        return [*short, *self.ga]
+
+
+class TypesBody(Body):
+    """The price types of all tickets of a reservation: of seats that are not named the usual one; of general admission
+    each section with all of its tickets.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"types": {"A-1-1": "child"}}]})
+
+    types: SeatTypes = Field(default_factory=dict, max_length=TICKETS_MAX, description=SEAT_TYPES)
+    ga: list[GaTickets] = Field(default_factory=list, max_length=GA_MAX)
+    code: TypedCode = Field(None, description=CODE)
 
 
 class KeepBody(Body):
@@ -124,26 +136,47 @@ class KeepBody(Body):
     )
 
     seats: list[SeatId] = Field(default_factory=list, max_length=TICKETS_MAX)
-    ga: list[GaTickets] = Field(default_factory=list, max_length=20)
+    ga: list[GaTickets] = Field(default_factory=list, max_length=GA_MAX)
 
     @model_validator(mode="after")
     def _something_once(self) -> Self:
         if not self.seats and not self.ga:
             raise ValueError("name the places to keep; use DELETE to release all of them")
-        if len(set(self.seats)) != len(self.seats) or len({part.section_id for part in self.ga}) != len(self.ga):
-            raise ValueError("each seat and each section may be named once")
+        named = {(part.section_id, part.type_id) for part in self.ga}
+        if len(set(self.seats)) != len(self.seats) or len(named) != len(self.ga):
+            raise ValueError("each seat, and each section and price type, may be named once")
         return self
 
 
+class GaHeld(BaseModel):
+    """Tickets of one GA section."""
+
+    section_id: str
+    quantity: int
+
+
+class TicketView(BaseModel):
+    """A seat, or tickets of one GA section and price type; `type_id` is null where the event has no price types."""
+
+    section_id: str
+    seat_id: str | None
+    quantity: int
+    type_id: str | None
+    unit_price_minor: int
+
+
 class ReservationView(BaseModel):
-    """A reservation. `ga_section` and `ga_quantity` repeat the first entry of `ga`."""
+    """A reservation. `ga_section` and `ga_quantity` repeat the first entry of `ga`; `tickets` has all of it at its
+    prices.
+    """
 
     reservation_id: str
     reserved_until: str
     seats: list[str]
     ga_section: str | None
     ga_quantity: int
-    ga: list[GaTickets]
+    ga: list[GaHeld]
+    tickets: list[TicketView]
     total_amount_minor_units: int
     currency: str
     status: ReservationState
@@ -154,7 +187,7 @@ def reservation_body(
     *,
     status: ReservationState,
     reserved_until_ms: int,
-    currency: str,
+    layout: Layout,
     selection: Selection,
     total_minor: int,
 ) -> dict[str, Any]:
@@ -168,15 +201,24 @@ def reservation_body(
         "ga_section": ga[0]["section_id"] if ga else None,
         "ga_quantity": ga[0]["quantity"] if ga else 0,
         "ga": ga,
+        "tickets": _tickets(layout, selection),
         "total_amount_minor_units": total_minor,
-        "currency": currency,
+        "currency": layout.currency,
         "status": status,
     }
 
 
-def row_body(row: ReservationRow) -> dict[str, Any]:
+def _tickets(layout: Layout, selection: Selection) -> list[dict[str, Any]]:
+    usual = layout.usual_type_id
+    seats = [(s.section_id, s.seat_id, 1, s.type_id or usual, s.unit_price_minor) for s in selection.seats]
+    ga = [(s.section_id, None, s.quantity, s.type_id or usual, s.unit_price_minor) for s in selection.ga]
+    names = ("section_id", "seat_id", "quantity", "type_id", "unit_price_minor")
+    return [dict(zip(names, line, strict=True)) for line in (*seats, *ga)]
+
+
+def row_body(row: ReservationRow, layout: Layout) -> dict[str, Any]:
     return reservation_body(
-        row.reservation_id, status=row.status, reserved_until_ms=row.reserved_until_ms, currency=row.currency,
+        row.reservation_id, status=row.status, reserved_until_ms=row.reserved_until_ms, layout=layout,
         selection=row.selection, total_minor=row.total_minor,
     )  # fmt: skip
 
@@ -188,7 +230,7 @@ async def reserve(request: Request) -> Answer:
     admission = require_current_epoch(await state.authenticator.admitted(request, layout.event_id), layout)
     body, key = await request.json(ReserveBody), request.fields.get(b"idempotency-key")
     wanted = build_request(layout, admission, body, key.decode("latin-1") if key is not None else None)
-    return json_answer(result_body(await _reserve(state, wanted, request.scope)), status=201)
+    return json_answer(result_body(await _reserve(state, wanted, request.scope), layout), status=201)
 
 
 async def _reserve(state: State, request: ReservationRequest, scope: Scope) -> ReserveResult:
@@ -212,8 +254,10 @@ def build_request(layout: Layout, admission: Pass, body: ReserveBody, key: str |
     """
     if key is not None and not IDEMPOTENCY_KEY.fullmatch(key):
         raise IdempotencyKeyMalformed("Send 1 to 200 characters of A-Z a-z 0-9 . _ - : as the Idempotency-Key.")
-    selection = layout.select(body.seats, body.tickets())
-    redis_request, stock_hash = _redis_request(layout, selection, body.best_available)
+    selection = selected(layout, body.seats, body.tickets(), body.types)
+    fan = Fan(admission.lane, body.code)
+    layout.require(selection, fan)
+    redis_request, stock_hash = _redis_request(layout, selection, body.best_available, fan)
     quantity = body.best_available.quantity if body.best_available else selection.quantity
     allowed = min(layout.tickets_per_order, admission.qty_max or layout.tickets_per_order)
     if quantity > allowed:
@@ -236,12 +280,31 @@ def build_request(layout: Layout, admission: Pass, body: ReserveBody, key: str |
     )
 
 
-def _redis_request(layout: Layout, selection: Selection, best: BestAvailable | None) -> tuple[dict[str, Any], str]:
+def selected(
+    layout: Layout, seats: Collection[str], tickets: Iterable[GaTickets], types: Mapping[str, str]
+) -> Selection:
+    """The places that a request names, with their price types. Raises `UnknownSeat`, `UnknownSection` or
+    `UnknownPriceType`.
+    """
+    ga = Counter[GaKey]()
+    for part in tickets:
+        ga[part.section_id, layout.types.stored_id(part.type_id) if part.type_id else USUAL] += part.quantity
+    return layout.select(seats, ga, {seat_id: layout.types.stored_id(each) for seat_id, each in types.items()})
+
+
+def _redis_request(
+    layout: Layout, selection: Selection, best: BestAvailable | None, fan: Fan
+) -> tuple[dict[str, Any], str]:
     """What the hold script reads, and its hash."""
     if best is None:
         listed = selection.text()
-        return {"selection": listed}, content_hash(listed)
-    price_blocks = layout.price_blocks(section_id=best.section_id, max_price_minor=best.max_price_minor)
+        if not selection.types:
+            return {"selection": listed}, content_hash(listed)
+        chosen = [f"{line.seat_id}={line.type_id}" for line in selection.seats if line.type_id]
+        chosen += [f"{line.section_id}*{line.quantity}={line.type_id}" for line in selection.ga if line.type_id]
+        return {"selection": listed}, content_hash(listed, *chosen)
+    types = layout.best_types(best.types, best.quantity, fan)
+    price_blocks = layout.price_blocks(section_id=best.section_id, max_price_minor=best.max_price_minor, types=types)
     if not price_blocks:
         raise SoldOut("No section has this price or a lower one. Raise max_price_minor.")
     places = [
@@ -249,7 +312,10 @@ def _redis_request(layout: Layout, selection: Selection, best: BestAvailable | N
         for block in price_blocks
     ]
     tidy = layout.avoid_single_seats
-    criteria = {"quantity": best.quantity, "price_blocks": places, "split": best.split, "tidy": tidy}
+    criteria = {
+        "quantity": best.quantity, "price_blocks": places, "split": best.split, "tidy": tidy, "avoid": [{}],
+        "types": "".join(f";{quota_id(type_id)}*{n}" for type_id, n in sorted(types.items())),
+    }  # fmt: skip
     return {"best": criteria}, content_hash("best", best.model_dump_json())
 
 
@@ -273,13 +339,13 @@ def reservation_id_of_key(event_id: str, holder: str, key: str) -> str:
     return hashlib.blake2b("\0".join((event_id, holder, key)).encode(), digest_size=16).hexdigest()
 
 
-def result_body(result: ReserveResult) -> dict[str, Any]:
+def result_body(result: ReserveResult, layout: Layout) -> dict[str, Any]:
     if not isinstance(result, Reserved):
-        return row_body(result)
+        return row_body(result, layout)
     request = result.request
     return reservation_body(
         result.reservation_id, status="pending_payment", reserved_until_ms=result.until_ms,
-        currency=request.layout.currency, selection=request.selection, total_minor=request.selection.total_minor,
+        layout=layout, selection=request.selection, total_minor=request.selection.total_minor,
     )  # fmt: skip
 
 
@@ -294,8 +360,13 @@ async def own_reservation(request: Request) -> ReservationRow:
     return row
 
 
+def _answer(request: Request, row: ReservationRow) -> Answer:
+    state: State = request.state
+    return json_answer(row_body(row, state.catalogue.layout(row.event_id)))
+
+
 async def get_reservation(request: Request) -> Answer:
-    return json_answer(row_body(await own_reservation(request)))
+    return _answer(request, await own_reservation(request))
 
 
 async def release_reservation(request: Request) -> Answer:
@@ -309,14 +380,28 @@ async def extend(request: Request) -> Answer:
     state, row = request.state, await own_reservation(request)
     extended = await state.holds.extend(row)
     state.address_holds.prolong(row.reservation_id, until_ms=extended.reserved_until_ms)
-    return json_answer(row_body(extended))
+    return _answer(request, extended)
 
 
 async def keep_places(request: Request) -> Answer:
     """Keeps the named places and releases all others. Repeating it changes nothing."""
+    state: State = request.state
     row, kept = await own_reservation(request), await request.json(KeepBody)
-    ga = {part.section_id: part.quantity for part in kept.ga}
-    return json_answer(row_body(await request.state.holds.keep_only(row, kept.seats, ga=ga)))
+    layout = state.catalogue.layout(row.event_id)
+    ga = {(part.section_id, layout.types.stored_id(part.type_id)): part.quantity for part in kept.ga}
+    return _answer(request, await state.holds.keep_only(row, layout, kept.seats, ga=ga))
+
+
+async def change_types(request: Request) -> Answer:
+    """Changes the price types of tickets that are held, and with them what they cost. The places stay, and so does the
+    time. Repeating it changes nothing.
+    """
+    state: State = request.state
+    row, wanted = await own_reservation(request), await request.json(TypesBody)
+    layout = state.catalogue.layout(row.event_id)
+    selection = selected(layout, [line.seat_id for line in row.selection.seats], wanted.ga, wanted.types)
+    layout.require(selection, Fan(row.lane, wanted.code))
+    return _answer(request, await state.type_changes.change(row, layout, selection))
 
 
 HELD = (
@@ -339,8 +424,8 @@ FAST_ROUTES = [
         refusals={
             401: "The credential is missing or invalid",
             403: "Not admitted yet (see Retry-After), or the credential is for another event",
-            404: "Unknown event or section, or a signed-in fan who is not in the line",
-            409: "seats-taken, no-adjacent-seats, sold-out or limit-exceeded: nothing was reserved",
+            404: "Unknown event, section or price type, or a signed-in fan who is not in the line",
+            409: "seats-taken, no-adjacent-seats, sold-out, limit-exceeded or price-type-refused: nothing was reserved",
             410: "The place in the line has ended, or the waiting room was reset",
             422: "A value is invalid, or the Idempotency-Key was used with another body",
             503: "The stock is being rebuilt, or too many requests wait; see Retry-After",
@@ -361,5 +446,9 @@ FAST_ROUTES = [
         "POST", f"{RESERVATION}/keep", keep_places, summary="Release a part of a reservation", body=KeepBody,
         description=getdoc(keep_places),
         answers={200: ("The reservation with the places that were kept", ReservationView)},
+    ),
+    _route(
+        "POST", f"{RESERVATION}/types", change_types, summary="Change the price types of a reservation", body=TypesBody,
+        description=getdoc(change_types), answers={200: ("The reservation at its new prices", ReservationView)},
     ),
 ]  # fmt: skip

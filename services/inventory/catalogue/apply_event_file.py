@@ -23,6 +23,7 @@ from services.inventory.store.snapshot import count_sections
 from shared.concurrency.background import wake
 from shared.contracts.admin.inventory import EventApplied
 from shared.contracts.event_file import SEATS_PER_EVENT_MAX, EventFile, GaSection, SeatedSection
+from shared.contracts.event_parts.price_types import QUOTA_MAX, quota_id
 from shared.contracts.event_parts.seat_labels import SeatLabels, stored_labels
 from shared.postgres.engine import statement, transaction
 from shared.runtime.logging import get_logger
@@ -81,6 +82,9 @@ async def remove_section(change: StockChange, now: Row) -> None:
     section_id = now["section_id"]
     if now["kind"] == "seated":
         await _delete_seats(change, section_id, from_position=0)
+    elif now["kind"] == "type" and (taken := now["capacity"] - now["seats_remaining"]):
+        detail = f"{taken} tickets of the price type {now['name']} are held or sold, so it stays. Nothing was changed."
+        raise StockConflict(detail, section_id=section_id, taken=taken)
     elif taken := now["capacity"] - now["seats_remaining"]:
         live, out = taken - now["blocked"], now["blocked"]
         detail = f"{live} places of {section_id} are held or sold, {out} are blocked or allotted. Nothing was changed."
@@ -200,6 +204,7 @@ def _event_row(file: EventFile) -> dict[str, Any]:
         **{name: value for name, value in file.sales.model_dump().items() if name in tables.event.c},
         "tour_id": tour.tour_id if tour else None,
         "tour_tickets_per_customer": tour.tickets_per_customer if tour else 0,
+        "price_types": [each.model_dump(mode="json", exclude_defaults=True) for each in file.price_types],
     }  # fmt: skip
 
 
@@ -210,25 +215,49 @@ def _audit_values(file: EventFile) -> dict[str, Any]:
 
 def _section_row(section: SeatedSection | GaSection, ordinal: int) -> dict[str, Any]:
     shape, levels, labels = (0, 0), list[dict[str, Any]](), None
+    traits: dict[str, Any] = {trait: [] for trait in section.traits}
     if isinstance(section, SeatedSection):
         shape, labels = (section.row_count, section.seats_per_row), section.own_labels
+        traits = {trait: [list(run) for run in runs] for trait, runs in section.trait_runs.items()}
         levels = [
-            {**level.model_dump(mode="json"), "rows": [row + 1 for row in section.rows_of(level)]}
+            {
+                **level.model_dump(mode="json", exclude=None if level.prices else {"prices"}),
+                "rows": [row + 1 for row in section.rows_of(level)],
+            }
             for level in section.price_levels
         ]
     return {
         "section_id": section.section_id, "ordinal": ordinal, "name": section.name, "kind": section.kind,
         "rows": shape[0], "seats_per_row": shape[1],
         "capacity": section.capacity, "price_minor": section.price_minor, "fee_minor": section.fee_minor,
-        "price_levels": levels, "labels": labels and labels.model_dump(mode="json", exclude_none=True),
+        "price_levels": levels, "prices": section.prices, "traits": traits,
+        "labels": labels and labels.model_dump(mode="json", exclude_none=True),
     }  # fmt: skip
+
+
+def _rows(file: EventFile) -> list[dict[str, Any]]:
+    """The rows of its sections, and of the price types: how many there are of a type in all is counted like a section
+    without places.
+    """
+    sections = [_section_row(section, ordinal) for ordinal, section in enumerate(file.sections)]
+    nowhere = {"kind": "type", "rows": 0, "seats_per_row": 0, "price_minor": 0, "fee_minor": 0}
+    empty: dict[str, Any] = {"price_levels": [], "prices": {}, "traits": {}, "labels": None}
+    types = [
+        {
+            "section_id": quota_id(each.type_id), "ordinal": len(sections) + n, "name": each.name, **nowhere, **empty,
+            "capacity": QUOTA_MAX if each.quota is None else each.quota,
+        }
+        for n, each in enumerate(file.price_types[1:])
+    ]  # fmt: skip
+    return sections + types
 
 
 async def _apply_sections(change: StockChange, file: EventFile) -> tuple[bool, bool]:
     """Whether seats were added or removed, and whether anything else about sections changed."""
     seats_changed = metadata_changed = False
-    for ordinal, section in enumerate(file.sections):
-        wanted, now = _section_row(section, ordinal), change.sections.get(section.section_id)
+    rows = _rows(file)
+    for wanted in rows:
+        section_id, now = wanted["section_id"], change.sections.get(wanted["section_id"])
         if now is None:
             await add_section(change, wanted)
             seats_changed = True
@@ -236,14 +265,14 @@ async def _apply_sections(change: StockChange, file: EventFile) -> tuple[bool, b
             await resize_rows(change, now, wanted)
             seats_changed = True
         elif any(now[name] != value for name, value in wanted.items()):
-            if section.kind == "ga":
-                await resize(change, section.section_id, section.capacity)
-            await _update_section(change, section.section_id, wanted)
+            if wanted["kind"] != "seated":
+                await resize(change, section_id, wanted["capacity"], kind=wanted["kind"])
+            await _update_section(change, section_id, wanted)
             metadata_changed = True
-    for gone in change.sections.keys() - {section.section_id for section in file.sections}:
+    for gone in change.sections.keys() - {row["section_id"] for row in rows}:
         await remove_section(change, change.sections[gone])
         seats_changed = True
-    await change.lock(section.section_id for section in file.sections)
+    await change.lock(row["section_id"] for row in rows)
     return seats_changed, metadata_changed
 
 
@@ -275,15 +304,15 @@ class EventFiles:
 
 
 RESIZE = statement(__package__, "resize_section")
-TOTAL_CAPACITY = text("SELECT sum(capacity) FROM inventory.section WHERE event_id = :event_id")
+TOTAL_CAPACITY = text("SELECT sum(capacity) FROM inventory.section WHERE event_id = :event_id AND kind <> 'type'")
 
 
-async def resize(change: StockChange, section_id: str, capacity: int) -> None:
+async def resize(change: StockChange, section_id: str, capacity: int, *, kind: str = "ga") -> None:
     """Added and removed places are available ones. Raises `UnknownSection` (also for a seated one), or `StockConflict`
     with what is held, sold and blocked.
     """
     await change.lock([section_id])
-    if change.section(section_id, "ga").capacity == capacity:
+    if change.section(section_id, kind).capacity == capacity:
         return
     values = {"event_id": change.event_id, "section_id": section_id, "capacity": capacity}
     if not (await change.connection.execute(RESIZE, values)).rowcount:

@@ -10,11 +10,12 @@ from services.inventory import tables
 from services.inventory.catalogue.apply_event_file import EventFilePart
 from shared.contracts.event_file import GaSection, SalesPart, SeatedSection, StockPart
 from shared.contracts.event_parts.seat_labels import stored_labels
+from shared.contracts.event_parts.traits import named
 from shared.errors.problems import UnknownEvent
 from shared.postgres.engine import snapshot
 from shared.runtime.clock import is_offset, zone_of
 
-EVENT_FIELDS = ("event_id", "name", "venue", "currency", "rehearsal")
+EVENT_FIELDS = ("event_id", "name", "venue", "currency", "rehearsal", "price_types")
 
 
 async def read_event_file(db: AsyncEngine, event_id: str, parts: Iterable[EventFilePart] = ()) -> StockPart:
@@ -25,7 +26,7 @@ async def read_event_file(db: AsyncEngine, event_id: str, parts: Iterable[EventF
         if event is None:
             raise UnknownEvent
         query = select(tables.section).where(tables.section.c.event_id == event_id).order_by(tables.section.c.ordinal)
-        sections = (await connection.execute(query)).mappings().all()
+        sections = (await connection.execute(query.where(tables.section.c.kind != "type"))).mappings().all()
         own = [field for part in parts for field in (await part.file_fields(connection, event)).items()]
     return StockPart.model_validate({
         **{name: event[name] for name in EVENT_FIELDS}, **_times(event),
@@ -49,12 +50,14 @@ def _sales(event: RowMapping) -> dict[str, Any]:
 
 def _section(row: RowMapping) -> dict[str, Any]:
     if row["kind"] != "seated":
-        return {name: row[name] for name in GaSection.model_fields}
+        return {**{name: row[name] for name in GaSection.model_fields}, "traits": list(row["traits"])}
     labels = row["labels"] or {}
-    names = stored_labels(row["rows"], row["seats_per_row"], labels).rows
+    known = stored_labels(row["rows"], row["seats_per_row"], labels)
+    names = known.rows
+    traits = {trait: named(runs, known, row["seats_per_row"] + 1) for trait, runs in row["traits"].items()}
     levels = [
         {**level, "rows": [names[n - 1] if "rows" in labels else n for n in level["rows"]]}
         for level in row["price_levels"]
     ]
-    given = {**row, "rows": row["rows"], "seats": None, **labels, "price_levels": levels}
+    given = {**row, "rows": row["rows"], "seats": None, **labels, "price_levels": levels, "traits": traits}
     return {name: given[name] for name in SeatedSection.model_fields}

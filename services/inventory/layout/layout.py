@@ -2,7 +2,8 @@
 of its places at these prices.
 
 A section's map is a string of rows, each seat one character, the rows joined by `ROW_END`; a position is an offset in
-it. A selection has a text form for Redis: `A:0,5;GA1*3` is seats 0 and 5 of A and three tickets of GA1.
+it. A selection has a text form for Redis: `A:0,5;GA1*3;~child*2` is seats 0 and 5 of A and three tickets of GA1, two of
+them all of the price type child: how many there are of a type is counted like general admission, beside the places.
 """
 
 import hashlib
@@ -11,27 +12,36 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy import RowMapping, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
+from services.inventory.layout.price_types import Fan, PriceTypes, Ticket
 from services.inventory.problems import UnknownSeat, UnknownSection
+from shared.contracts.event_parts.price_types import QUOTA, USUAL, PriceType, Trait, quota_id
 from shared.contracts.event_parts.seat_labels import SeatLabels, stored_labels
+from shared.contracts.event_parts.traits import Run, has
 from shared.errors.problems import Unavailable, UnknownEvent
 from shared.rules.shares import within
 
 ROW_END = "|"
 TYPE_NAMES = {"seated": "Reserved seating", "ga": "General Admission"}
 SeatPosition = tuple[str, int]  # section_id, position
+GaKey = tuple[str, str]  # section_id, type_id
+
+NO_TRAITS: frozenset[Trait] = frozenset()
 
 # -- a selection -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class StockSelection:
-    """Places without prices: seats in the order of their key, and GA places by section."""
+    """Places without prices: seats in the order of their key, and GA places by section. Beside the places `ga` has the
+    tickets of each price type but the usual one, by its `quota_id`.
+    """
 
     seats: tuple[SeatPosition, ...] = ()
     ga: Mapping[str, int] = field(default_factory=dict)
@@ -60,35 +70,44 @@ class StockSelection:
 
     @property
     def quantity(self) -> int:
-        return len(self.seats) + sum(self.ga.values())
+        """Tickets."""
+        return len(self.seats) + sum(n for section_id, n in self.ga.items() if section_id[0] != QUOTA)
 
     def counts(self) -> dict[str, int]:
-        """Places by section."""
+        """Places by section, and tickets by price type."""
         counts = Counter(self.ga)
         counts.update(section_id for section_id, _ in self.seats)
         return dict(counts)
 
 
 class SeatLine(NamedTuple):
-    """A seat and its price."""
+    """A seat, its price, and the price type."""
 
     section_id: str
     position: int
     seat_id: str
     unit_price_minor: int
+    type_id: str = USUAL
 
 
 class GaLine(NamedTuple):
-    """GA tickets of one section, and the price of each."""
+    """GA tickets of one section and price type, and the price of each."""
 
     section_id: str
     quantity: int
     unit_price_minor: int
+    type_id: str = USUAL
+
+    @property
+    def key(self) -> "GaKey":
+        return self.section_id, self.type_id
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Seats and GA tickets with their prices, each in the order of their key; at most one line per GA section."""
+    """Seats and GA tickets with their prices, each in the order of their key; at most one line per GA section and
+    price type.
+    """
 
     seats: tuple[SeatLine, ...] = ()
     ga: tuple[GaLine, ...] = ()
@@ -106,7 +125,19 @@ class Selection:
     def stock(self) -> StockSelection:
         """The same without prices."""
         seats = tuple((line.section_id, line.position) for line in self.seats)
-        return StockSelection(seats, {line.section_id: line.quantity for line in self.ga})
+        ga = Counter[str]()
+        for line in self.ga:
+            ga[line.section_id] += line.quantity
+        return StockSelection(seats, {**ga, **{quota_id(each): n for each, n in sorted(self.types.items())}})
+
+    @property
+    def types(self) -> dict[str, int]:
+        """Tickets of each price type but the usual one."""
+        types = Counter(line.type_id for line in self.seats if line.type_id)
+        for line in self.ga:
+            if line.type_id:
+                types[line.type_id] += line.quantity
+        return dict(types)
 
     def text(self) -> str:
         """The text form."""
@@ -114,13 +145,21 @@ class Selection:
 
     def shown(self) -> dict[str, Any]:
         """As events and answers show it: the ids of its seats, and GA tickets by section."""
-        ga = [{"section_id": line.section_id, "quantity": line.quantity} for line in self.ga]
-        return {"seats": [line.seat_id for line in self.seats], "ga": ga}
+        ga = Counter[str]()
+        for line in self.ga:
+            ga[line.section_id] += line.quantity
+        tickets = [{"section_id": section_id, "quantity": quantity} for section_id, quantity in ga.items()]
+        return {"seats": [line.seat_id for line in self.seats], "ga": tickets}
 
     def columns(self) -> dict[str, list[Any]]:
         """As parallel arrays for a statement."""
-        ga_section_ids, quantities = [line.section_id for line in self.ga], [line.quantity for line in self.ga]
-        return {**seat_columns(self.seats), "ga_section_ids": ga_section_ids, "quantities": quantities}
+        types = self.types
+        return {
+            **seat_columns(self.seats),
+            "ga_section_ids": [line.section_id for line in self.ga], "quantities": [line.quantity for line in self.ga],
+            "ga_type_ids": [line.type_id for line in self.ga],
+            "type_ids": list(types), "type_quantities": list(types.values()),
+        }  # fmt: skip
 
 
 def seat_columns(seats: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
@@ -138,12 +177,16 @@ def content_hash(*parts: str) -> str:
 
 
 class PriceTier(NamedTuple):
-    """Rows of a section, first and last, with a price of their own (fee included)."""
+    """Rows of a section, first and last, with a price of their own (fee included), and with `prices` that they say of
+    price types (without a fee).
+    """
 
     name: str
     first: int
     last: int
     price_minor: int
+    fee_minor: int = 0
+    prices: Mapping[str, int] = MappingProxyType({})
 
 
 class Variant(NamedTuple):
@@ -167,7 +210,9 @@ class PriceBlock(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the venue. `price_minor` includes the fee; `price_tiers` have other prices."""
+    """A section of the venue. `price_minor` includes the fee; `price_tiers` have other prices. `prices` are what it
+    says of price types (without a fee), `traits` by trait the runs of its seats; of a GA section all places have them.
+    """
 
     section_id: str
     name: str
@@ -178,13 +223,17 @@ class Section:
     price_minor: int
     labels: SeatLabels
     price_tiers: tuple[PriceTier, ...] = ()
+    fee_minor: int = 0
+    prices: Mapping[str, int] = field(default_factory=dict)
+    traits: Mapping[Trait, Sequence[Run]] = field(default_factory=dict)
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> "Section":
         """From a row of `inventory.section`."""
         return cls(
             **{name: row[name] for name in ("section_id", "name", "kind", "rows", "seats_per_row", "capacity")},
-            price_minor=row["price_minor"] + row["fee_minor"],
+            price_minor=row["price_minor"] + row["fee_minor"], fee_minor=row["fee_minor"], prices=row["prices"],
+            traits={trait: tuple(map(tuple, runs)) for trait, runs in row["traits"].items()},
             price_tiers=tuple(_price_tier(level) for level in row["price_levels"]),
             labels=stored_labels(row["rows"], row["seats_per_row"], row["labels"]),
         )  # fmt: skip
@@ -199,10 +248,20 @@ class Section:
 
     def price_of(self, position: int) -> int:
         """The price of the seat at this position."""
+        return self.priced_as(position).price_minor
+
+    def priced_as(self, position: int) -> "PriceTier | Section":
+        """The price level of the seat at this position, else the section."""
         row = position // (self.seats_per_row + 1) + 1
-        return next(
-            (level.price_minor for level in self.price_tiers if level.first <= row <= level.last), self.price_minor
-        )
+        return next((tier for tier in self.price_tiers if tier.first <= row <= tier.last), self)
+
+    def traits_of(self, position: int) -> frozenset[Trait]:
+        """The traits of the place at this position; every place of a GA section has all of them."""
+        if not self.traits:
+            return NO_TRAITS
+        if self.kind == "ga":
+            return frozenset(self.traits)
+        return frozenset(trait for trait in self.traits if has(self.traits, trait, position))
 
     @cached_property
     def price_blocks(self) -> tuple[PriceBlock, ...]:
@@ -262,7 +321,9 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True)
 class Layout:
-    """One event: sections, prices and sales rules, and what features show of it."""
+    """One event: sections, prices and sales rules, and what features show of it. `quotas` are the numbers in all of its
+    price types, by the `quota_id` under which the stock counts them.
+    """
 
     event_id: str
     name: str
@@ -288,7 +349,9 @@ class Layout:
     version: int
     min_pass_epoch: int
     rehearsal: bool
+    types: PriceTypes
     sections: dict[str, Section]
+    quotas: Mapping[str, int]
     shown: tuple[Shown, ...]
 
     @classmethod
@@ -296,13 +359,20 @@ class Layout:
         cls, event: Mapping[str, Any], sections: Iterable[Mapping[str, Any]], shown: tuple[Shown, ...] = ()
     ) -> "Layout":
         """From a row of `inventory.event`, the rows of its sections in their order, and what features show of it."""
-        by_id = {row["section_id"]: Section.from_row(row) for row in sections}
+        rows = list(sections)
+        by_id = {row["section_id"]: Section.from_row(row) for row in rows if row["kind"] != "type"}
+        quotas = {row["section_id"]: row["capacity"] for row in rows if row["kind"] == "type"}
         own = {each.name: event[each.name] for each in fields(cls) if each.name in event}
-        return cls(**own, sections=by_id, shown=shown)
+        return cls(**own, types=PriceTypes.stored(event["price_types"]), sections=by_id, quotas=quotas, shown=shown)
 
     def part(self, kind: type[Part]) -> Part:
         """What a feature shows of it, by its class."""
         return next(each for each in self.shown if isinstance(each, kind))
+
+    @property
+    def usual_type_id(self) -> str | None:
+        """What answers call the usual price type; None where the event has no types."""
+        return self.types.types[0].type_id if self.types.types else None
 
     @property
     def seated(self) -> list[str]:
@@ -323,36 +393,105 @@ class Layout:
         in_b = within("hold_ttl", self.event_id, holder, self.hold_ttl_b_percent)
         return Variant(self.hold_ttl_b_s, "b") if in_b else Variant(self.hold_ttl_s, "a")
 
-    def select(self, seat_ids: list[str], ga: dict[str, int]) -> Selection:
-        """Seats and GA tickets at their current prices; raises `UnknownSeat` or `UnknownSection`."""
+    def select(
+        self, seat_ids: Iterable[str], ga: Mapping[GaKey, int], types: Mapping[str, str] = MappingProxyType({})
+    ) -> Selection:
+        """Seats, each of its price type or the usual one, and GA tickets at their current prices; raises `UnknownSeat`
+        or `UnknownSection`.
+        """
         seats = []
         for seat_id in set(seat_ids):
             section_id, row, seat = seat_id.split("-")
-            section = self.section(section_id, "seated")
+            section, type_id = self.section(section_id, "seated"), types.get(seat_id, USUAL)
             position = section.position(row, seat)
-            seats.append(SeatLine(section_id, position, seat_id, section.price_of(position)))
-        return self._priced(seats, ga)
+            seats.append(SeatLine(section_id, position, seat_id, self._price(section, position, type_id), type_id))
+        tickets = [
+            GaLine(s, quantity, self._price(self.section(s, "ga"), 0, type_id), type_id)
+            for (s, type_id), quantity in ga.items()
+        ]
+        return Selection(tuple(sorted(seats)), tuple(sorted(tickets, key=lambda line: line.key)))
 
     def from_selection(self, selection: str) -> Selection:
-        """A selection that Redis made, from its text."""
+        """A selection that Redis made, from its text: of each price type the last of its tickets, in the order of the
+        types, and the usual one for those before them.
+        """
         places = StockSelection.parse(selection)
-        seats = [SeatLine(s, p, self.sections[s].seat_id(p), self.sections[s].price_of(p)) for s, p in places.seats]
-        return self._priced(seats, places.ga)
+        ids = [self.sections[s].seat_id(position) for s, position in places.seats]
+        ga, left = dict[GaKey, int](), places.quantity
+        kinds = [each.type_id for each in self.types.types[1:] for _ in range(places.ga.get(quota_id(each.type_id), 0))]
+        kinds = [USUAL] * (left - len(kinds)) + kinds
+        for section_id, quantity in places.ga.items():
+            if section_id[0] != QUOTA:
+                for type_id in kinds[len(ids) + sum(ga.values()) :][:quantity]:
+                    ga[section_id, type_id] = ga.get((section_id, type_id), 0) + 1
+        return self.select(ids, ga, {seat_id: kind for seat_id, kind in zip(ids, kinds, strict=False) if kind})
 
-    def price_blocks(self, *, section_id: str | None, max_price_minor: int | None) -> list[PriceBlock]:
-        """The blocks that best available searches, highest price first, then in the order of the event file. Raises
-        `UnknownSection`.
+    def tickets(self, selection: Selection) -> list[Ticket]:
+        """As the rules of price types see them."""
+        seats = [
+            Ticket(line.type_id, line.section_id, self.sections[line.section_id].traits_of(line.position), line.seat_id)
+            for line in selection.seats
+        ]
+        ga = [
+            Ticket(line.type_id, s, self.sections[s].traits_of(0), s, line.quantity)
+            for line in selection.ga
+            if (s := line.section_id) in self.sections
+        ]
+        return seats + ga
+
+    def require(self, selection: Selection, fan: Fan) -> None:
+        """Raises what says why this fan may not have these tickets at these prices."""
+        if self.types.types:
+            self.types.require(self.tickets(selection), fan)
+
+    def type_prices(self, place: "Section | PriceTier", section: Section, traits: Iterable[Trait]) -> dict[str, int]:
+        """What the price types besides the usual one cost at places of a section that have these traits, if they are
+        sold there.
+        """
+        sold = self.types.sold_in(section.section_id, traits) if self.types.types else ()
+        return {each.type_id: self._type_price(place, each) for each in sold}
+
+    def _price(self, section: Section, position: int, type_id: str) -> int:
+        place = section.priced_as(position) if section.price_tiers else section
+        return self._type_price(place, self.types.by_id[type_id]) if type_id else place.price_minor
+
+    def _type_price(self, place: "Section | PriceTier", kind: PriceType) -> int:
+        return kind.all_in_minor(place.price_minor - place.fee_minor, place.fee_minor, self.currency, place.prices)
+
+    def best_types(self, types: Mapping[str, int], quantity: int, fan: Fan) -> dict[str, int]:
+        """The price types but the usual one of the best places that a fan asks for, as they are stored. Raises
+        `UnknownPriceType` and `PriceTypeRefused`.
+        """
+        wanted = Counter[str]()
+        for type_id, n in types.items():
+            wanted[self.types.stored_id(type_id)] += n
+        wanted[USUAL] = quantity - sum(n for type_id, n in wanted.items() if type_id)
+        self.types.require_anywhere(wanted, fan)
+        return {type_id: n for type_id, n in sorted(wanted.items()) if type_id}
+
+    def price_blocks(
+        self, *, section_id: str | None, max_price_minor: int | None, types: Iterable[str] = ()
+    ) -> list[PriceBlock]:
+        """The blocks that best available searches for tickets of these price types, highest price first, then in the
+        order of the event file. Raises `UnknownSection`, and `PriceTypeRefused` if there is none with all of the types.
         """
         price_blocks = _by_price([self.section(section_id)]) if section_id else self._price_blocks
+        if wanted := set(types):
+            blocks = [block for block in price_blocks if wanted <= self._sold_all_over(block.section_id)]
+            if not blocks:
+                raise self.types.nowhere(sorted(wanted))
+            price_blocks = blocks
         return [block for block in price_blocks if max_price_minor is None or block.price_minor <= max_price_minor]
+
+    def _sold_all_over(self, section_id: str) -> set[str]:
+        """The price types that are sold at every place of a section."""
+        section = self.sections[section_id]
+        traits = list(section.traits) if section.kind == "ga" else []
+        return {each.type_id for each in self.types.sold_in(section_id, traits)}
 
     @cached_property
     def _price_blocks(self) -> list[PriceBlock]:
         return _by_price(self.sections.values())
-
-    def _priced(self, seats: list[SeatLine], ga: Mapping[str, int]) -> Selection:
-        tickets = [GaLine(s, quantity, self.section(s, "ga").price_minor) for s, quantity in ga.items()]
-        return Selection(tuple(sorted(seats)), tuple(sorted(tickets)))
 
 
 def _by_price(sections: Iterable[Section]) -> list[PriceBlock]:
@@ -363,7 +502,8 @@ def _by_price(sections: Iterable[Section]) -> list[PriceBlock]:
 
 def _price_tier(level: dict[str, Any]) -> PriceTier:
     first, last = level["rows"]
-    return PriceTier(level["name"], first, last, level["price_minor"] + level["fee_minor"])
+    fee_minor = level["fee_minor"]
+    return PriceTier(level["name"], first, last, level["price_minor"] + fee_minor, fee_minor, level.get("prices", {}))
 
 
 # -- the layouts of all events -----------------------------------------------------------------------------------------

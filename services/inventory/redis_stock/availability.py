@@ -22,7 +22,8 @@ from services.inventory.redis_stock.client import EVENTS_PER_ROUND_TRIP, RedisSt
 from services.inventory.store.snapshot import count_sections
 from shared.concurrency.background import QUIET_S, Quiet
 from shared.concurrency.coalescing import chunks
-from shared.contracts.frames import FRAME_REPEAT_S, SectionCounts, StockFrame, stock_channel
+from shared.contracts.event_parts.price_types import QUOTA
+from shared.contracts.frames import FRAME_REPEAT_S, SectionCounts, StockFrame, TypeCounts, stock_channel
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.redis.client import REDIS_AWAY, RedisError
 from shared.runtime.clock import now_ms
@@ -140,9 +141,16 @@ class AvailabilityPublisher:
             )
             for s in layout.sections
         ]  # fmt: skip
+        types = [
+            TypeCounts(
+                type_id=s[1:], available=max(0, counts.get(f"{s}:available", 0)), held=counts.get(f"{s}:held", 0),
+                sold=counts.get(f"{s}:sold", 0),
+            )
+            for s in layout.quotas
+        ]  # fmt: skip
         return StockFrame(
             event_id=layout.event_id, epoch=epoch, version=version, ready=True, at_ms=at_ms, sections=sections,
-            holders_holding=holders, holds_begun=begun, holds_let_go=ended,
+            types=types, holders_holding=holders, holds_begun=begun, holds_let_go=ended,
         )  # fmt: skip
 
     async def frame_from_db(
@@ -156,8 +164,14 @@ class AvailabilityPublisher:
         sections = [
             SectionCounts(section_id=s, available=r["available"], held=int(r["held"]), sold=int(r["sold"]), at_ms=at_ms)
             for s, r in rows.items()
+            if s[0] != QUOTA
+        ]
+        types = [
+            TypeCounts(type_id=s[1:], available=r["available"], held=int(r["held"]), sold=int(r["sold"]))
+            for s, r in rows.items()
+            if s[0] == QUOTA
         ]
         return StockFrame(
             event_id=event_id, epoch=self._catalogue.layout(event_id).redis_epoch if epoch is None else epoch,
-            version=version or at_ms, ready=ready, at_ms=at_ms, sections=sections, holders_holding=holders,
+            version=version or at_ms, ready=ready, at_ms=at_ms, sections=sections, types=types, holders_holding=holders,
         )  # fmt: skip

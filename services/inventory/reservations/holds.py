@@ -13,6 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory import tables
+from services.inventory.layout.layout import GaKey, Layout
 from services.inventory.problems import AlreadyBought
 from services.inventory.redis_stock.client import RedisStock, as_in_db
 from services.inventory.reservations.expiry import cancel_holds
@@ -92,14 +93,16 @@ class Holds:
         _require_cancelled(record)
         return False
 
-    async def keep_only(self, record: ReservationRow, seats: Sequence[str], *, ga: Mapping[str, int]) -> ReservationRow:
-        """The holder's own hold, reduced to these places. Raises `NotHeld`, `PaymentInProgress`, `AlreadyBought` or
-        `HoldExpired`, and then nothing was changed.
+    async def keep_only(
+        self, record: ReservationRow, layout: Layout, seats: Sequence[str], *, ga: Mapping[GaKey, int]
+    ) -> ReservationRow:
+        """The holder's own hold, reduced to these places. Raises `NotHeld`, `PaymentInProgress`, `AlreadyBought`,
+        `HoldExpired` or `PriceTypeRefused`, and then nothing was changed.
         """
         key, kept = (record.event_id, record.holder), record
         taken_s = self._given_back.charge(key, now_s=time.monotonic())
         try:
-            kept = await keep_only(self._db, self._redis_stock, record.event_id, record.reservation_id, seats, ga=ga)
+            kept = await keep_only(self._db, self._redis_stock, layout, record.reservation_id, seats, ga=ga)
         finally:
             if kept.released_tickets == record.released_tickets:
                 self._given_back.give_back(key, now_s=time.monotonic(), taken_s=taken_s)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.layout.layout import Selection
+from services.inventory.layout.layout import GaKey, Layout, Selection
 from services.inventory.problems import AlreadyBought, NotHeld
 from services.inventory.redis_stock.client import RedisStock, as_in_db
 from services.inventory.store.reservations import (
@@ -27,29 +27,30 @@ RELEASE_SOME_STOCK = statement(__package__, "release_some_stock")
 
 
 async def keep_only(
-    db: AsyncEngine, redis_stock: RedisStock, event_id: str, reservation_id: str, seats: Sequence[str],
-    ga: Mapping[str, int],
+    db: AsyncEngine, redis_stock: RedisStock, layout: Layout, reservation_id: str, seats: Sequence[str],
+    ga: Mapping[GaKey, int],
 ) -> ReservationRow:  # fmt: skip
-    """The reservation, reduced to these places. Raises `NotHeld`, `PaymentInProgress`, `AlreadyBought` or
-    `HoldExpired`, and then nothing was changed.
+    """The reservation, reduced to these places. Raises `NotHeld`, `PaymentInProgress`, `AlreadyBought`, `HoldExpired`,
+    or `PriceTypeRefused` if a companion would be left without a guest, and then nothing was changed.
     """
-    record = await retry_deadlocks(lambda: _release_rest(db, redis_stock, event_id, reservation_id, seats, ga=ga))
+    record = await retry_deadlocks(lambda: _release_rest(db, redis_stock, layout, reservation_id, seats, ga=ga))
     with redis_stock.follows([record.event_id]):
         await redis_stock.follow(record.event_id, [as_in_db(record)])
     return record
 
 
 async def _release_rest(
-    db: AsyncEngine, redis_stock: RedisStock, event_id: str, reservation_id: str, seats: Sequence[str],
-    ga: Mapping[str, int],
+    db: AsyncEngine, redis_stock: RedisStock, layout: Layout, reservation_id: str, seats: Sequence[str],
+    ga: Mapping[GaKey, int],
 ) -> ReservationRow:  # fmt: skip
     async with db.begin() as connection:
-        now_ms, records = await lock_reservations(connection, [(event_id, reservation_id)])
+        now_ms, records = await lock_reservations(connection, [(layout.event_id, reservation_id)])
         record = records[reservation_id]
-        _require_unpaid(record, now_ms + redis_stock.clock_offset_ms)
+        require_unpaid(record, now_ms + redis_stock.clock_offset_ms)
         kept, rest = _split(record.selection, set(seats), ga)
         if not rest.quantity:
             return record
+        layout.types.require_together(layout.tickets(kept))
         places = {"event_id": record.event_id, "reservation_id": reservation_id, **rest.columns()}
         await connection.execute(RELEASE_SOME_STOCK, places)
         changed = {"status": record.status, "total_minor": kept.total_minor, "released_tickets": rest.quantity}
@@ -63,7 +64,8 @@ async def _release_rest(
     )  # fmt: skip
 
 
-def _require_unpaid(record: ReservationRow, now_ms: int) -> None:
+def require_unpaid(record: ReservationRow, now_ms: int) -> None:
+    """Raises `AlreadyBought`, `PaymentInProgress` or `HoldExpired` for what its fan cannot change any more."""
     if record.status == "confirmed":
         raise AlreadyBought
     if record.status == "paying" or (record.is_live and record.order_reference):
@@ -72,16 +74,16 @@ def _require_unpaid(record: ReservationRow, now_ms: int) -> None:
         raise HoldExpired
 
 
-def _split(held: Selection, seats: set[str], ga: Mapping[str, int]) -> tuple[Selection, Selection]:
+def _split(held: Selection, seats: set[str], ga: Mapping[GaKey, int]) -> tuple[Selection, Selection]:
     """What is kept and what is released."""
-    places = {line.seat_id for line in held.seats} | {line.section_id for line in held.ga}
-    too_many = [line.section_id for line in held.ga if ga.get(line.section_id, 0) > line.quantity]
-    if missing := sorted((seats | ga.keys()) - places) + too_many:
+    lines = {line.key: line for line in held.ga}
+    too_many = {s for (s, type_id), n in ga.items() if (s, type_id) not in lines or n > lines[s, type_id].quantity}
+    if missing := sorted((seats - {line.seat_id for line in held.seats}) | too_many):
         raise NotHeld(
             f"Not in this reservation, or not this many: {', '.join(missing)}. Nothing was released.", places=missing
         )
-    kept_ga = [line._replace(quantity=ga[line.section_id]) for line in held.ga if line.section_id in ga]
-    rest_ga = [line._replace(quantity=line.quantity - ga.get(line.section_id, 0)) for line in held.ga]
+    kept_ga = [line._replace(quantity=ga[line.key]) for line in held.ga if line.key in ga]
+    rest_ga = [line._replace(quantity=line.quantity - ga.get(line.key, 0)) for line in held.ga]
     kept = Selection(tuple(line for line in held.seats if line.seat_id in seats), tuple(kept_ga))
     rest_seats = tuple(line for line in held.seats if line.seat_id not in seats)
     return kept, Selection(rest_seats, tuple(line for line in rest_ga if line.quantity))

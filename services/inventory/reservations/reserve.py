@@ -41,6 +41,7 @@ from services.inventory.store.reservations import (
     write_holds,
 )
 from shared.concurrency.coalescing import GroupCommit
+from shared.contracts.event_parts.price_types import QUOTA
 from shared.errors.problems import (
     BadCredential,
     ClocksApart,
@@ -294,8 +295,7 @@ class ReservationBatcher:
         left = {row.section_id: row.seats_remaining for row in pushed.ga}
         if taken := [seat for seat, status in pushed.seats.items() if status != "available"]:
             return SeatsTaken(seats=_seat_ids(hold.selection, taken))
-        return _sold_out(request, {line.section_id: left.get(line.section_id, 0) for line in hold.selection.ga
-                                   if left.get(line.section_id, 0) < line.quantity})  # fmt: skip
+        return sold_out(request.layout, {s: left.get(s, 0) for s, n in stock.ga.items() if left.get(s, 0) < n})
 
 
 class Batchers(dict[str, ReservationBatcher]):
@@ -348,16 +348,22 @@ def _replayed(request: ReservationRequest, record: ReservationRow) -> Reservatio
     return record
 
 
-def _sold_out(request: ReservationRequest, left: Mapping[str, int]) -> SoldOut:
-    """How many of the requested places are left, by section; of many sections those with the most."""
+def sold_out(layout: Layout, left: Mapping[str, int]) -> SoldOut:
+    """How many of the requested places are left, by section, and how many of a price type, by its `quota_id`; of many
+    those with the most.
+    """
     most = sorted(left, key=lambda section_id: -left[section_id])[:SECTIONS_NAMED_MAX]
     named = [section_id for section_id in most if left[section_id] > 0] or most[:1] * (len(left) == 1)
-    sentences = (_left(request.layout.sections[section_id].name, left[section_id]) for section_id in named)
+    sentences = (_left(layout, section_id, left[section_id]) for section_id in named)
     none = "None of these tickets is left." if left else None  # the ledger refused for another reason
     return SoldOut(" ".join(sentences) or none, available=dict(left))
 
 
-def _left(section: str, left: int) -> str:
+def _left(layout: Layout, section_id: str, left: int) -> str:
+    if section_id[0] == QUOTA:
+        name = layout.types.named(section_id[1:])
+        return f"Only {left:,} of {name} {'is' if left == 1 else 'are'} left." if left else f"None of {name} is left."
+    section = layout.sections[section_id].name
     if left == 0:
         return f"None of these tickets is left in {section}."
     return f"Only {left:,} of these tickets {'is' if left == 1 else 'are'} left in {section}."
@@ -375,7 +381,7 @@ def _problem(request: ReservationRequest, refusal: HoldDenied) -> Problem:
                 together=int(refusal.detail),
             )
         case "sold-out":
-            return _sold_out(request, StockSelection.parse(refusal.detail).ga)
+            return sold_out(request.layout, StockSelection.parse(refusal.detail).ga)
         case "limit-exceeded":
             allowed = getattr(request.layout, refusal.detail) or LIVE_UNLIMITED_MAX
             return LimitExceeded(f"{refusal.detail} is {allowed}.", limit=refusal.detail, allowed=allowed)

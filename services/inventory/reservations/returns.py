@@ -44,7 +44,7 @@ LOCK_SECTIONS = text(
 LOCK_SEATS = statement(__package__, "lock_reservation_seats")
 BLOCK = text(
     "UPDATE inventory.section SET blocked = blocked + :n, version = version + 1 "
-    "WHERE event_id = :event_id AND section_id = :section_id AND kind = 'ga' RETURNING version"
+    "WHERE event_id = :event_id AND section_id = :section_id AND kind <> 'seated' RETURNING version"
 )
 
 
@@ -171,14 +171,14 @@ async def _is_done(connection: AsyncConnection, event_id: str, return_id: str) -
 def _returned_part(record: ReservationRow, request: ReturnTickets) -> ReservationRow | None:
     """The reservation reduced to these tickets; None if it does not have all of them."""
     seats = {line.seat_id: line for line in record.selection.seats}
-    tickets = {line.section_id: line for line in record.selection.ga}
-    wanted = {ga.section_id: ga.quantity for ga in request.ga}
+    tickets = {line.key: line for line in record.selection.ga}
+    wanted = {(ga.section_id, ga.type_id): ga.quantity for ga in request.ga}
     each_once = len(set(request.seats)) == len(request.seats) and len(wanted) == len(request.ga)
     if not each_once or not (request.seats or request.ga) or not set(request.seats) <= seats.keys():
         return None
-    if any(s not in tickets or quantity > tickets[s].quantity for s, quantity in wanted.items()):
+    if any(key not in tickets or quantity > tickets[key].quantity for key, quantity in wanted.items()):
         return None
-    ga = tuple(tickets[s]._replace(quantity=quantity) for s, quantity in wanted.items())
+    ga = tuple(tickets[key]._replace(quantity=quantity) for key, quantity in wanted.items())
     return replace(record, selection=Selection(tuple(seats[seat_id] for seat_id in request.seats), ga))
 
 

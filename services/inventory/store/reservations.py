@@ -29,6 +29,7 @@ from services.inventory.layout.layout import (
     seat_columns,
 )
 from shared.concurrency.background import wake
+from shared.contracts.event_parts.price_types import quota_id
 from shared.contracts.frames import Event, ReservationState
 from shared.contracts.inventory import (
     BATCH_MAX,
@@ -182,10 +183,10 @@ def reservation_row(*columns: Any) -> ReservationRow:
 
 # -- events ------------------------------------------------------------------------------------------------------------
 
-EventKind = Literal["created", "expired", "cancelled", "confirmed", "returned", "given-back"]
+EventKind = Literal["created", "expired", "cancelled", "confirmed", "returned", "given-back", "repriced"]
 SEAT_EVENTS: dict[EventKind, str] = {
     "created": "seat.reserved", "expired": "seat.released", "cancelled": "seat.released", "confirmed": "seat.sold",
-    "returned": "seat.released", "given-back": "seat.released",
+    "returned": "seat.released", "given-back": "seat.released", "repriced": "seat.reserved",
 }  # fmt: skip
 
 
@@ -301,11 +302,17 @@ async def insert_holds(driver: Any, event_id: str, epoch: int, holds: Sequence[H
 
     The fence must have been taken in an earlier statement, because this one reads Redis' epoch.
     """
-    seats = [(s.section_id, s.position, t.reservation_id, s.unit_price_minor) for t in holds for s in t.selection.seats]
+    seats = [
+        (s.section_id, s.position, t.reservation_id, s.unit_price_minor, s.type_id)
+        for t in holds
+        for s in t.selection.seats
+    ]
     tickets = [(t.reservation_id, *line) for t in holds for line in t.selection.ga]
     sections = Counter(seat[0] for seat in seats)
-    for _, section_id, quantity, _ in tickets:
+    for _, section_id, quantity, *_ in tickets:
         sections[section_id] += quantity
+    for hold in holds:
+        sections.update({quota_id(type_id): n for type_id, n in hold.selection.types.items()})
     reservations = [
         (t.reservation_id, t.holder, t.email, t.lane, t.join_seq, t.selection.total_minor, t.until_ms,
          t.fingerprint, *(t.variant or (None, None)), t.reminders)
@@ -313,7 +320,7 @@ async def insert_holds(driver: Any, event_id: str, epoch: int, holds: Sequence[H
     ]  # fmt: skip
     created = [ReservationEvent("created", t.reservation_id, 1, _event_values(t)) for t in holds]
     columns = [
-        *_columns(reservations, 11), *_columns(tickets, 4), *_columns(list(sections.items()), 2), *_columns(seats, 4)
+        *_columns(reservations, 11), *_columns(tickets, 5), *_columns(list(sections.items()), 2), *_columns(seats, 5)
     ]  # fmt: skip
     body = orjson.dumps(event_body(event_id, "created", created, actor="fans")).decode()
     with sale_log.timed("sale.statement", statement="inventory:insert_holds", event_id=event_id):

@@ -163,6 +163,7 @@ class OrderLine:
     seat_id: str | None = None
     quantity: int
     unit_price_minor: int
+    type_id: str = ""
     paid_minor: int
     line_no: int = 1
     returned: int = 0

@@ -79,6 +79,6 @@ def named(runs: Iterable[Run], labels: SeatLabels, width: int) -> list[str]:
     return places
 
 
-def has(runs: Mapping[str, Iterable[Run]], trait: str, position: int) -> bool:
+def has(runs: Mapping[Trait, Iterable[Run]], trait: Trait, position: int) -> bool:
     """Whether the seat at this position has the trait."""
     return any(first <= position <= last for first, last in runs.get(trait, ()))

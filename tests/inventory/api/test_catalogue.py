@@ -24,7 +24,7 @@ async def test_the_catalogue_shows_prices_with_fees_and_limits(inventory: Invent
     assert event["sections"][0] == {
         "section_id": "A", "name": "Block A", "kind": "seated", "type": "Reserved seating", "capacity": 15,
         "price_minor": 5250, "regular_price_minor": 5250, "currency": "EUR", "rows": 3, "seats_per_row": 5,
-        "price_levels": [],
+        "price_levels": [], "prices": {}, "traits": [],
     }  # fmt: skip
     assert problem(await inventory.fans.get("/events/nowhere")) == (404, "unknown-event")
 

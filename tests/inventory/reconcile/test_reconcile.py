@@ -56,7 +56,8 @@ async def test_a_change_that_redis_missed_is_applied(
             steps = [{"reservation_id": held, "order_reference": "order-1"}]
             await inventory.post_internal("/reservations/returns", {"steps": steps, "reason": "refunded"})
         else:
-            await keep_only(inventory.state.db, redis_stock, EVENT, held, ["A-1-1"], {"GA1": 1})
+            layout = inventory.state.catalogue.layout(EVENT)
+            await keep_only(inventory.state.db, redis_stock, layout, held, ["A-1-1"], {("GA1", ""): 1})
     assert await redis_stock.redis.hgetall(KEYS.counts) == before
     assert (await reconcile(inventory, times=3)).differences == 0
     left = {"block": ((12, 2), (14, 3)), "return": ((15, 0), (20, 0)), "partial release": ((14, 1), (19, 1))}

@@ -328,7 +328,7 @@ async def is_complete(redis: Redis) -> bool:
 
 
 NEW = {"reservation_id": "new", "holder": "new"}
-BEST = {"quantity": 2, "price_blocks": [["A", 0, 8, 5]], "split": True, "tidy": True}
+BEST = {"quantity": 2, "price_blocks": [["A", 0, 8, 5]], "split": True, "tidy": True, "avoid": [{}], "types": ""}
 REQUESTS = [hold_arguments("A:1,2;GA*1", **NEW), {**hold_arguments("", **NEW), "best": BEST}]
 RETURNED = {"places": "A:5;GA*1", "mark": "x", "excess": {"GA": 1}, "n": 3}
 RESERVATIONS: list[Change] = [

@@ -23,7 +23,14 @@ EXAMPLES = int(os.environ.get("ONSALE_EXAMPLES", "30"))
 async def pick(redis_url: str, rows: list[str], n: int, *, split: bool = False, tidy: bool = True) -> Any:
     """The positions that Redis picks in section A with these rows, or its denial."""
     marks, width = "|".join(rows), len(rows[0]) + 1
-    best = {"quantity": n, "price_blocks": [["A", 0, len(marks) - 1, width]], "split": split, "tidy": tidy}
+    best = {
+        "quantity": n,
+        "price_blocks": [["A", 0, len(marks) - 1, width]],
+        "split": split,
+        "tidy": tidy,
+        "avoid": [{}],
+        "types": "",
+    }
     arguments = hold_arguments("", reservation_id=uuid.uuid4().hex, holder=uuid.uuid4().hex) | {"best": best}
     del arguments["selection"]
     async with Redis.from_url(redis_url) as redis:
@@ -181,7 +188,7 @@ async def test_rows_can_have_their_own_prices(inventory: Inventory) -> None:
     assert (await inventory.put(file)).json()["changed"] is True
     assert (await inventory.put(file)).json()["changed"] is False
     section = (await inventory.fans.get(f"/events/{EVENT}")).json()["sections"][0]
-    assert section["price_levels"] == [{"name": "Front", "rows": [1, 1], "price_minor": 9500}]
+    assert section["price_levels"] == [{"name": "Front", "rows": [1, 1], "price_minor": 9500, "prices": {}}]
     assert section["price_minor"] == 5250
     bought = (await inventory.reserve("fan", seats=["A-1-5", "A-2-5"])).json()
     assert bought["total_amount_minor_units"] == 9500 + 5250

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from services.inventory.catalogue.apply_event_file import apply_event_file
 from services.inventory.gauges import LiveHoldGauges
-from services.inventory.layout.layout import EventCache, Layout
+from services.inventory.layout.layout import EventCache, Layout, SeatLine
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.rebuild import EXCLUSIVE_LOCK, RAISE_EPOCH
 from services.inventory.reservations.expiry import INSERT_TOMBSTONES
@@ -46,7 +46,7 @@ async def layout(postgres: AsyncEngine) -> Layout:
 
 
 def hold_insert(layout: Layout, reservation_id: str, *seats: str, ga: int = 0, email: str | None = None) -> HoldInsert:
-    selection = layout.select(list(seats), {"GA1": ga} if ga else {})
+    selection = layout.select(list(seats), {("GA1", ""): ga} if ga else {})
     return HoldInsert(reservation_id, f"fan-{reservation_id}", selection, "EUR", UNTIL, "a.b", email=email)
 
 
@@ -168,15 +168,13 @@ async def test_batches_in_opposite_order_wait_instead_of_deadlocking(
     assert sorted(await asyncio.gather(*both)) == ([0, 3] if ordered else [-1, 3])
 
 
-async def _hold_seats(
-    postgres: AsyncEngine, seats: list[tuple[str, int, str, int]], reservation_id: str, *, ordered: bool
-) -> int:
+async def _hold_seats(postgres: AsyncEngine, seats: list[SeatLine], reservation_id: str, *, ordered: bool) -> int:
     """The number of seats held by the statement, with or without its order; -1 for a deadlock."""
     order = "    ORDER BY s.section_id, s.position\n    FOR UPDATE"
     assert order in reservations.INSERT_HOLDS
     statement = reservations.INSERT_HOLDS if ordered else reservations.INSERT_HOLDS.replace(order, "    FOR UPDATE")
-    n, unused = len(seats), list[list[object]]([[]] * 17)
-    columns = [*unused, [s[0] for s in seats], [s[1] for s in seats], [reservation_id] * n, [1] * n]
+    n, unused = len(seats), list[list[object]]([[]] * 18)
+    columns = [*unused, [s[0] for s in seats], [s[1] for s in seats], [reservation_id] * n, [1] * n, [""] * n]
     plans = ("hashjoin", "mergejoin", "seqscan", "bitmapscan")
     disabled_plans = "".join(f"SET LOCAL enable_{plan} = off;" for plan in plans)
     try:

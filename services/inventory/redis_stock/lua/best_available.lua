@@ -1,6 +1,7 @@
 -- Best available: adjacent places, in the first price block that has them. A block is {section, first, last, width}:
 -- neighbouring rows of one price in a section's map, each `width` apart; a GA section is {section}. Blocks come in the order
--- to try.
+-- to try. `want.avoid` has one or more rounds, each the runs {first, last} of seats by section that it does not offer: the
+-- next round is tried where the one before has no places.
 
 -- The best position for `n` seats in one row: near its middle, with `tidy` leaving as few single seats as possible. Also
 -- returns how many single seats it would leave.
@@ -71,40 +72,60 @@ local function named(section, first, groups)
   return section .. ':' .. table.concat(positions, ',')
 end
 
+-- A block's marks as they are offered in a round.
+local function offered(block, round)
+  local first, all = block[2], marks({block[1], block[2], block[3] - block[2] + 1})
+  local runs = round[block[1]]
+  if not runs then return all end
+  local parts, at = {}, 1
+  for _, run in ipairs(runs) do
+    local from, upto = math.max(run[1] - first + 1, at), math.min(run[2] - first + 1, #all)
+    if from <= upto then
+      parts[#parts + 1] = string.sub(all, at, from - 1)
+      parts[#parts + 1] = string.rep('-', upto - from + 1)
+      at = upto + 1
+    end
+  end
+  parts[#parts + 1] = string.sub(all, at)
+  return table.concat(parts)
+end
+
 -- How many places of a block are free. A whole section is counted already; its map is read for a part of it.
-local function free_in(block)
+local function free_in(block, round)
   local section, first, last, width = block[1], block[2], block[3], block[4]
   local free = math.max(0, available(section))
-  if free == 0 or not width or (first == 0 and redis.call('STRLEN', keys.map .. section) == last + 1) then return free end
-  return select(2, string.gsub(marks({section, first, last - first + 1}), '%.', ''))
+  local whole = not round[section] and first == 0 and redis.call('STRLEN', keys.map .. section) == last + 1
+  if free == 0 or not width or whole then return free end
+  return select(2, string.gsub(offered(block, round), '%.', ''))
 end
 
 -- Why no block could give the wanted places: how many are left by block, and the longest run of all where one block has as
 -- many as are wanted.
 local function left_of(want)
   local left, free, widest = {}, {}, nil
+  local round = want.avoid[#want.avoid]
   for i, block in ipairs(want.price_blocks) do
-    free[i] = free_in(block)
+    free[i] = free_in(block, round)
     left[i] = block[1] .. '*' .. text(free[i])
     if free[i] >= want.quantity then widest = 0 end
   end
   for i, block in ipairs(widest and want.price_blocks or {}) do
     if block[4] and free[i] > widest then
-      widest = math.max(widest, longest_run(marks({block[1], block[2], block[3] - block[2] + 1})))
+      widest = math.max(widest, longest_run(offered(block, round)))
     end
   end
   return left, widest
 end
 
--- A selection of `want.quantity` places, or nil.
-local function best(want)
+-- A selection of `want.quantity` places in one round, or nil.
+local function best_in(want, round)
   local n = want.quantity
   for _, split in ipairs(want.split and {false, true} or {false}) do
     for _, block in ipairs(want.price_blocks) do
-      local section, first, last, width = block[1], block[2], block[3], block[4]
+      local section, first, width = block[1], block[2], block[4]
       if available(section) >= n then
         if not width then return section .. '*' .. n end
-        local marks = marks({section, first, last - first + 1})
+        local marks = offered(block, round)
         if split then
           local groups = in_groups(marks, n)
           if groups then return named(section, first, groups) end
@@ -114,5 +135,13 @@ local function best(want)
         end
       end
     end
+  end
+end
+
+-- A selection of `want.quantity` places, or nil.
+local function best(want)
+  for _, round in ipairs(want.avoid) do
+    local found = best_in(want, round)
+    if found or lost then return found end
   end
 end

@@ -1,4 +1,5 @@
--- Makes holds, each for one holder, each whole or not at all. It never releases anything: a denial names due holds.
+-- Makes holds, each for one holder, each whole or not at all. It never releases anything: a denial names due holds. It also
+-- changes the price types of a live hold, of the same places.
 -- KEYS[1] meta hash readiness, epoch, clock
 -- KEYS[2] counts hash per section
 -- KEYS[3] holds hash live reservations
@@ -13,8 +14,9 @@
 -- ARGV[2] due_ms int until PostgreSQL must have written it
 -- ARGV[3] others_ms int the time by the slower of the other clocks
 -- ARGV[4+] requests list JSON each: reservation_id, holder, jti, pass_epoch, stock_hash, body_hash, hold_ttl_ms, tickets_max
---   (per holder, 0 is unlimited), live_max (reservations per holder), and selection, or best {quantity, price_blocks, split, tidy}
--- Answers per request: held epoch until_ms selection | again id epoch until_ms selection | reused | revoked | not-ready | clocks-apart ahead_ms
+--   (per holder, 0 is unlimited), live_max (reservations per holder), and selection, or best {quantity, types, price_blocks, avoid,
+--   split, tidy}. Of a live hold: reservation_id, holder, change, the selection with its places and new price types
+-- Answers per request: held epoch until_ms selection | again id epoch until_ms selection | reused | revoked | not-ready | clocks-apart ahead_ms | gone
 --        | seats-taken/no-adjacent-seats/sold-out/limit-exceeded now_ms detail due_id…
 local clock_offset_ms, due_ms, others_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local NAMED_MAX, DUE_MAX = 100, 20
@@ -77,16 +79,41 @@ end
 local function best_selection(want)
   local selection = best(want)
   if lost then return nil, {'not-ready'} end
-  if selection then return selection end
+  if selection then return selection .. want.types end
   local left, widest = left_of(want)
   if lost then return nil, {'not-ready'} end
   if widest then return nil, deny('no-adjacent-seats', text(widest)) end
   return nil, deny('sold-out', table.concat(left, ';'))
 end
 
+-- Changes the price types of a hold.
+local function change(request)
+  local known = read_hold(request.reservation_id)
+  if not known or known.holder ~= request.holder then return {'gone'} end
+  local _, had = parse(known.selection)
+  local _, wanted = parse(request.change)
+  local more = {}
+  for _, one in ipairs(wanted) do more[one[1]] = one[2] end
+  for _, one in ipairs(had) do more[one[1]] = (more[one[1]] or 0) - one[2] end
+  local taken, given = {}, {}
+  for section, n in pairs(more) do
+    if string.sub(section, 1, 1) ~= '~' and n ~= 0 then return {'gone'} end
+    if n > 0 then taken[#taken + 1] = {section, n} end
+    if n < 0 then given[#given + 1] = {section, -n} end
+  end
+  local denied = conflict({}, taken)
+  if denied then return denied end
+  set_marks({}, taken, '.', 'h')
+  set_marks({}, given, 'h', '.')
+  known.selection = request.change
+  redis.call('HSET', keys.holds, request.reservation_id, cjson.encode(known))
+  return {'held', epoch, text(known['until']), request.change}
+end
+
 local function hold(request)
   if not ready or lost then return {'not-ready'} end
   if math.abs(ahead_ms) > APART_MS then return {'clocks-apart', text(ahead_ms)} end
+  if request.change then return change(request) end
   if (request.pass_epoch or 0) < min_pass_epoch or redis.call('ZSCORE', keys.revoked, request.jti) then return {'revoked'} end
   local used = redis.call('HMGET', keys.usage, 't:' .. request.holder, 'l:' .. request.holder)
   local had, live = tonumber(used[1] or 0), listed(used[2])

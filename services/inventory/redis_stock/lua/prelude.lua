@@ -1,5 +1,6 @@
--- Functions that every script uses, on `keys`, the keys that the script's header names. A selection is text: `A:0,5;GA1*3` is
--- seats 0 and 5 of A and three tickets of GA1. A mark is one character of a section's map; counts follow the marks, so they
+-- Functions that every script uses, on `keys`, the keys that the script's header names. A selection is text:
+-- `A:0,5;GA1*3;~child*2` is seats 0 and 5 of A and three tickets of GA1, two of them all of the price type child, which are
+-- counted like GA tickets and are none. A mark is one character of a section's map; counts follow the marks, so they
 -- cannot drift apart.
 
 local NAMES = {['.'] = 'available', h = 'held', s = 'sold', x = 'blocked'}
@@ -46,14 +47,14 @@ local function touch(section)
   touched[section] = true
 end
 
--- Parses a selection: its seats as runs of neighbours {section, first, count}, its GA tickets {section, quantity}, and the
--- number of tickets.
+-- Parses a selection: its seats as runs of neighbours {section, first, count}, its GA tickets and price types {section,
+-- quantity}, and the number of tickets.
 local function parse(selection)
   local runs, ga, size = {}, {}, 0
-  for section, kind, what in string.gmatch(selection, '([%w_]+)([:*])([%d,]+)') do
+  for section, kind, what in string.gmatch(selection, '([%w_~-]+)([:*])([%d,]+)') do
     if kind == '*' then
       ga[#ga + 1] = {section, tonumber(what)}
-      size = size + tonumber(what)
+      if string.sub(section, 1, 1) ~= '~' then size = size + tonumber(what) end
     else
       local run
       for found in string.gmatch(what, '%d+') do

@@ -28,7 +28,7 @@ found AS MATERIALIZED (
         SELECT count(*) AS n,
                json_agg(json_build_array(x.section_id, x.position,
                                          concat_ws('-', x.section_id, s.row, coalesce(s.label, CAST(s.number AS text))),
-                                         x.unit_price_minor) ORDER BY x.section_id, x.position) AS seats
+                                         x.unit_price_minor, x.type_id) ORDER BY x.section_id, x.position) AS seats
         FROM inventory.reservation_seat x CROSS JOIN LATERAL (
             SELECT row, label, number FROM inventory.seat s
             WHERE s.event_id = x.event_id AND s.section_id = x.section_id AND s.position = x.position OFFSET 0
@@ -37,7 +37,8 @@ found AS MATERIALIZED (
     ) AS own
     CROSS JOIN LATERAL (
         SELECT coalesce(sum(x.quantity), 0) AS n,
-               json_agg(json_build_array(x.section_id, x.quantity, x.unit_price_minor) ORDER BY x.section_id) AS ga
+               json_agg(json_build_array(x.section_id, x.quantity, x.unit_price_minor, x.type_id)
+                        ORDER BY x.section_id, x.type_id) AS ga
         FROM inventory.reservation_ga x WHERE x.event_id = l.event_id AND x.reservation_id = l.reservation_id
     ) AS tickets
     CROSS JOIN LATERAL (

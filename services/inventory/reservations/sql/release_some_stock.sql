@@ -9,7 +9,10 @@ wanted AS MATERIALIZED (
         SELECT section_id, 1 AS n FROM places
         UNION ALL
         SELECT * FROM unnest(CAST(:ga_section_ids AS text[]), CAST(:quantities AS int[])) AS t (section_id, n)
-    ) AS both_kinds GROUP BY section_id
+        UNION ALL
+        SELECT '~' || type_id, n
+        FROM unnest(CAST(:type_ids AS text[]), CAST(:type_quantities AS int[])) AS t (type_id, n)
+    ) AS all_kinds GROUP BY section_id
 ),
 locked_sections AS MATERIALIZED (
     SELECT s.event_id, s.section_id, wanted.n FROM inventory.section s JOIN wanted USING (section_id)

@@ -1,4 +1,4 @@
--- Makes the places of ended reservations available again, with release log rows and one event for each way they ended. Sections
+-- Makes the places and price types of ended reservations available again, with release log rows and one event for each way they ended. Sections
 -- are locked first, then seats, both in key order. Each reservation is looked up by itself (`OFFSET 0` keeps it so): joined,
 -- the planner may read every ticket of the event; and parts of this batch are grouped, never joined, because it would compare
 -- each with each. The reservations were locked by an earlier statement, so this one sees their places as they are. Answers
@@ -13,7 +13,7 @@ WITH requested AS MATERIALIZED (
 ),
 seats AS MATERIALIZED (
     SELECT requested.*, own.* FROM requested CROSS JOIN LATERAL (
-        SELECT section_id, position, (
+        SELECT section_id, position, type_id, (
             SELECT concat_ws('-', s.section_id, s.row, coalesce(s.label, CAST(s.number AS text))) FROM inventory.seat AS s
             WHERE s.event_id = x.event_id AND s.section_id = x.section_id AND s.position = x.position
         ) AS seat_id
@@ -22,7 +22,7 @@ seats AS MATERIALIZED (
 ),
 tickets AS MATERIALIZED (
     SELECT requested.*, own.* FROM requested CROSS JOIN LATERAL (
-        SELECT section_id, quantity FROM inventory.reservation_ga AS g
+        SELECT section_id, quantity, type_id FROM inventory.reservation_ga AS g
         WHERE g.event_id = requested.event_id AND g.reservation_id = requested.reservation_id OFFSET 0
     ) AS own
 ),
@@ -30,7 +30,9 @@ places AS MATERIALIZED (
     SELECT section_id, sum(n) AS n FROM (
         SELECT section_id, count(*) AS n FROM seats GROUP BY section_id
         UNION ALL SELECT section_id, sum(quantity) FROM tickets GROUP BY section_id
-    ) AS both_kinds GROUP BY section_id
+        UNION ALL SELECT '~' || type_id, count(*) FROM seats WHERE type_id <> '' GROUP BY type_id
+        UNION ALL SELECT '~' || type_id, sum(quantity) FROM tickets WHERE type_id <> '' GROUP BY type_id
+    ) AS all_kinds GROUP BY section_id
 ),
 locked_sections AS MATERIALIZED (
     SELECT s.section_id, places.n FROM inventory.section s JOIN places USING (section_id)

@@ -1,5 +1,5 @@
 -- Inserts a batch of holds in one statement: reservations in the order of their key (an existing one or a tombstone is
--- skipped), then sections, then seats, each locked in key order and taken only from what is left, and the outbox event. Each
+-- skipped), then sections and price types, then seats, each locked in key order and taken only from what is left, and the outbox event. Each
 -- step waits for the one before by counting its rows. The caller rolls all of it back unless every count is as expected.
 -- Redis' epoch is read here, in a later statement than the fence.
 WITH inserted AS (
@@ -17,16 +17,17 @@ WITH inserted AS (
     RETURNING reservation_id
 ),
 tickets AS (
-    INSERT INTO inventory.reservation_ga (event_id, reservation_id, section_id, quantity, unit_price_minor)
-    SELECT $1, reservation_id, section_id, quantity, price
-    FROM unnest($14::text[], $15::text[], $16::int[], $17::bigint[]) AS requested (reservation_id, section_id, quantity, price)
+    INSERT INTO inventory.reservation_ga (event_id, reservation_id, section_id, quantity, unit_price_minor, type_id)
+    SELECT $1, reservation_id, section_id, quantity, price, type_id
+    FROM unnest($14::text[], $15::text[], $16::int[], $17::bigint[], $18::text[])
+        AS requested (reservation_id, section_id, quantity, price, type_id)
     JOIN inserted USING (reservation_id)
-    ORDER BY reservation_id, section_id
+    ORDER BY reservation_id, section_id, type_id
 ),
 wanted_sections AS MATERIALIZED (
     SELECT s.section_id, requested.quantity
     FROM inventory.section s
-    JOIN unnest($18::text[], $19::int[]) AS requested (section_id, quantity) USING (section_id)
+    JOIN unnest($19::text[], $20::int[]) AS requested (section_id, quantity) USING (section_id)
     WHERE s.event_id = $1 AND (SELECT count(*) FROM inserted) >= 0
     ORDER BY s.section_id
     FOR UPDATE OF s
@@ -39,10 +40,11 @@ sections AS (
     RETURNING s.section_id
 ),
 wanted_seats AS MATERIALIZED (
-    SELECT s.event_id, s.section_id, s.position, requested.reservation_id, requested.price
+    SELECT s.event_id, s.section_id, s.position, requested.reservation_id, requested.price, requested.type_id
     FROM inventory.seat s
     JOIN (SELECT $1 AS event_id, a.*
-          FROM unnest($20::text[], $21::int[], $22::text[], $23::bigint[]) AS a (section_id, position, reservation_id, price)
+          FROM unnest($21::text[], $22::int[], $23::text[], $24::bigint[], $25::text[])
+              AS a (section_id, position, reservation_id, price, type_id)
           OFFSET 0) AS requested USING (event_id, section_id, position)
     WHERE (SELECT count(*) FROM sections) >= 0
     ORDER BY s.section_id, s.position
@@ -54,15 +56,15 @@ seats AS (
     FROM wanted_seats wanted
     WHERE s.event_id = wanted.event_id AND s.section_id = wanted.section_id AND s.position = wanted.position
       AND s.status = 'available'
-    RETURNING s.section_id, s.position, wanted.reservation_id, wanted.price
+    RETURNING s.section_id, s.position, wanted.reservation_id, wanted.price, wanted.type_id
 ),
 reserved_seats AS (
-    INSERT INTO inventory.reservation_seat (event_id, reservation_id, section_id, position, unit_price_minor)
-    SELECT $1, reservation_id, section_id, position, price FROM seats
+    INSERT INTO inventory.reservation_seat (event_id, reservation_id, section_id, position, unit_price_minor, type_id)
+    SELECT $1, reservation_id, section_id, position, price, type_id FROM seats
     ORDER BY reservation_id, section_id, position
 ),
 events AS (
-    INSERT INTO inventory.outbox_batch (events) SELECT jsonb_build_array($24::text::jsonb)
+    INSERT INTO inventory.outbox_batch (events) SELECT jsonb_build_array($26::text::jsonb)
 )
 SELECT (SELECT redis_epoch FROM inventory.event WHERE event_id = $1) AS redis_epoch,
        (SELECT count(*) FROM inserted) AS reservations,

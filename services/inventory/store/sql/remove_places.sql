@@ -14,7 +14,8 @@ places AS MATERIALIZED (
 ),
 tickets AS MATERIALIZED (
     SELECT mine.*, t.*
-    FROM mine, unnest(CAST(:ga_section_ids AS text[]), CAST(:quantities AS int[])) AS t (section_id, quantity)
+    FROM mine, unnest(CAST(:ga_section_ids AS text[]), CAST(:quantities AS int[]), CAST(:ga_type_ids AS text[]))
+        AS t (section_id, quantity, type_id)
 ),
 deleted_seats AS (
     DELETE FROM inventory.reservation_seat x USING places p
@@ -24,12 +25,12 @@ deleted_seats AS (
 deleted_tickets AS (
     DELETE FROM inventory.reservation_ga g USING tickets t
     WHERE g.event_id = t.event_id AND g.reservation_id = t.reservation_id AND g.section_id = t.section_id
-      AND g.quantity = t.quantity
+      AND g.type_id = t.type_id AND g.quantity = t.quantity
 ),
 fewer_tickets AS (
     UPDATE inventory.reservation_ga g SET quantity = g.quantity - t.quantity FROM tickets t
     WHERE g.event_id = t.event_id AND g.reservation_id = t.reservation_id AND g.section_id = t.section_id
-      AND g.quantity > t.quantity
+      AND g.type_id = t.type_id AND g.quantity > t.quantity
 )
 INSERT INTO inventory.release_log (event_id, reservation_id, section_id, positions, ga_quantity, reason, late_ms)
 SELECT event_id, reservation_id, section_id, array_agg(position ORDER BY position), 0, :reason, 0

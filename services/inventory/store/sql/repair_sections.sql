@@ -14,10 +14,15 @@ WITH counted AS (
     JOIN unnest(CAST(:section_ids AS text[]), CAST(:versions AS bigint[])) AS requested (section_id, seen_version)
         USING (section_id)
     CROSS JOIN LATERAL (
-        SELECT coalesce(sum(g.quantity), 0) AS live FROM inventory.reservation_ga g
-        JOIN inventory.reservation r USING (event_id, reservation_id)
-        WHERE g.event_id = s.event_id AND g.section_id = s.section_id
-          AND r.status IN ('pending_payment', 'paying', 'confirmed')
+        SELECT coalesce(sum(g.quantity), 0) AS live FROM (
+            SELECT event_id, reservation_id, quantity FROM inventory.reservation_ga
+            WHERE event_id = s.event_id AND section_id = s.section_id
+            UNION ALL SELECT event_id, reservation_id, quantity FROM inventory.reservation_ga
+            WHERE event_id = s.event_id AND s.kind = 'type' AND type_id = substr(s.section_id, 2)
+            UNION ALL SELECT event_id, reservation_id, 1 FROM inventory.reservation_seat
+            WHERE event_id = s.event_id AND s.kind = 'type' AND type_id = substr(s.section_id, 2)
+        ) AS g JOIN inventory.reservation r USING (event_id, reservation_id)
+        WHERE r.status IN ('pending_payment', 'paying', 'confirmed')
     ) AS tickets
     WHERE s.event_id = :event_id
 )
