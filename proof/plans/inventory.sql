@@ -1,5 +1,5 @@
 -- One event. Of its reservations a fifth is held, a fifth is being paid, two fifths are sold and a fifth is expired. Each
--- has a seat, and every fourth also a ticket of general admission. A section has a thousand seats.
+-- has a seat, and every fourth also a ticket of general admission; every third is of a price type with a number in all. A section has a thousand seats.
 INSERT INTO inventory.event (event_id, name, venue, currency, starts_at, hold_ttl_s, pay_ttl_s, grace_s,
     tickets_per_order, tickets_per_customer, active_reservations_per_customer, open_orders_per_customer)
 VALUES ('e', 'n', 'v', 'EUR', now(), 600, 600, 5, 8, 8, 3, 3);
@@ -23,15 +23,20 @@ SELECT 'e', reservation_id, holder, holder || '@x', 5000, 'EUR', status,
        CASE WHEN status = 'confirmed' THEN now() END, CASE WHEN status = 'expired' THEN now() END, i <= 50
 FROM sample;
 INSERT INTO inventory.reservation_seat
-SELECT 'e', reservation_id, section_id, (r - 1) * 51 + s - 1, 5000 FROM sample;
-INSERT INTO inventory.reservation_ga SELECT 'e', reservation_id, 'G' || i % 8 / 4 + 1, 1, 5000 FROM sample WHERE i % 4 = 0;
+SELECT 'e', reservation_id, section_id, (r - 1) * 51 + s - 1, 5000, CASE WHEN i % 3 = 0 THEN 'child' ELSE '' END FROM sample;
+INSERT INTO inventory.reservation_ga
+SELECT 'e', reservation_id, 'G' || i % 8 / 4 + 1, 1, 5000, CASE WHEN i % 3 = 0 THEN 'child' ELSE '' END
+FROM sample WHERE i % 4 = 0;
 INSERT INTO inventory.section (event_id, section_id, ordinal, name, kind, rows, seats_per_row, capacity, seats_remaining,
     price_minor, fee_minor)
 SELECT 'e', section_id, row_number() OVER (), 'n', 'seated', 20, 50, count(*), count(*) FILTER (WHERE status = 'expired'),
        5000, 0 FROM sample GROUP BY section_id
 UNION ALL
 SELECT 'e', 'G' || i % 8 / 4 + 1, 1000 + i % 8, 'n', 'ga', 0, 0, 100000, 100000 - count(*), 5000, 0
-FROM sample WHERE i % 4 = 0 AND status <> 'expired' GROUP BY i % 8;
+FROM sample WHERE i % 4 = 0 AND status <> 'expired' GROUP BY i % 8
+UNION ALL
+SELECT 'e', '~child', 2000, 'n', 'type', 0, 0, 1000000, 1000000 - count(*), 0, 0
+FROM sample WHERE i % 3 = 0 AND status <> 'expired';
 INSERT INTO inventory.customer_usage SELECT 'e', 'c' || i, 1 FROM sample;
 INSERT INTO inventory.revoked_pass
 SELECT 'e', 'j' || i, extract(epoch FROM now()) * 1000 + CASE WHEN i <= 100 THEN 60000 ELSE -9000000 END FROM sample;

@@ -16,7 +16,7 @@ GA: dict[str, Any] = {"section_ids": ["G1", "G2"], "ns": [1, 1], "quantities": [
 
 
 def sections(size: int) -> int:
-    return size // 1000 + 2
+    return size // 1000 + 3
 
 
 def allotted(size: int) -> int:
@@ -41,8 +41,8 @@ def _holds() -> list[Any]:
     nulls: list[str | None] = [None] * BATCH
     numbers = [[0] * BATCH, [0] * BATCH, [5000] * BATCH, [10**13] * BATCH]
     reservations = [new, new, nulls, *numbers, [""] * BATCH, [600] * BATCH, nulls, [False] * BATCH]
-    seats = [["S1"] * BATCH, _positions(4), new, [5000] * BATCH]
-    return ["e", "EUR", *reservations, [], [], [], [], ["S1"], [BATCH], *seats, "{}"]
+    seats = [["S1"] * BATCH, _positions(4), new, [5000] * BATCH, ["child"] * BATCH]
+    return ["e", "EUR", *reservations, [], [], [], [], [], ["S1", "~child"], [BATCH, BATCH], *seats, "{}"]
 
 
 def _positions(first: int) -> list[int]:
@@ -68,10 +68,16 @@ CASES = {
     "sql/extend": Case(1, now_ms=1000),
     "sql/returning_holders": Case(every),
     "sql/release_stock": Case(BATCH, expired="{}", cancelled="{}"),
-    "sql/release_some_stock": Case(1, section_ids=["S1"], positions=[4], ga_section_ids=["G1"], quantities=[1]),
+    "sql/release_some_stock": Case(  # a seat, a ticket and a type
+        3, section_ids=["S1"], positions=[4], ga_section_ids=["G1"], quantities=[1], type_ids=["child"],
+        type_quantities=[1],
+    ),
+    "sql/write_types": Case(
+        1, "e", HELD[0], 1, 5000, ["~child"], [1], ["S1"], [4], [2500], ["child"], [], [], [], [], "{}", 0
+    ),
     "sql/remove_places": Case(
-        1, section_ids=["S1"], positions=[4], ga_section_ids=["G1"], quantities=[1], status="pending_payment",
-        total_minor=0, released_tickets=1, reason="given-back",
+        1, section_ids=["S1"], positions=[4], ga_section_ids=["G1"], quantities=[1], ga_type_ids=["child"],
+        status="pending_payment", total_minor=0, released_tickets=1, reason="given-back",
     ),
     "sql/hold_times": Case(every),
     "sql/choose_latest_buyers": Case(every, **PLACE),

@@ -4,6 +4,7 @@ SELECT r.event_id, r.reservation_id, r.holder, r.status, r.total_minor, r.curren
     array(SELECT concat_ws('-', s.section_id, s.row, coalesce(s.label, s.number::text))
           FROM inventory.reservation_seat x JOIN inventory.seat s USING (event_id, section_id, position)
           WHERE x.event_id = r.event_id AND x.reservation_id = r.reservation_id) AS seats,
-    coalesce((SELECT jsonb_object_agg(g.section_id, g.quantity) FROM inventory.reservation_ga g
-              WHERE g.event_id = r.event_id AND g.reservation_id = r.reservation_id), '{}') AS ga
+    coalesce((SELECT jsonb_object_agg(g.section_id, g.n) FROM (
+        SELECT section_id, sum(quantity) AS n FROM inventory.reservation_ga AS x
+        WHERE x.event_id = r.event_id AND x.reservation_id = r.reservation_id GROUP BY section_id) AS g), '{}') AS ga
 FROM inventory.reservation r WHERE r.reservation_id = ANY($1::text[])
