@@ -215,6 +215,7 @@ RECORDED: dict[tuple[str, str], Recorder] = {
     ("GET", "/events/{event_id}/reservations/{reservation_id}"): _reservation("reservation"),
     ("POST", "/events/{event_id}/reservations/{reservation_id}/extend"): _reservation("hold_extended"),
     ("POST", "/events/{event_id}/reservations/{reservation_id}/keep"): _reservation("kept"),
+    ("POST", "/events/{event_id}/reservations/{reservation_id}/types"): _reservation("reservation"),
     ("DELETE", "/events/{event_id}/reservations/{reservation_id}"): _released,
     ("POST", "/orders"): _ordered,
     ("GET", "/orders"): _orders,

@@ -28,6 +28,8 @@ TYPES: dict[str, tuple[str, tuple[str, ...]]] = {
     "reservation.created": ("Places are held.", HELD),
     "reservation.given-back": ("A part of a hold was released; the rest stays held.",
                                ("reservation_id", "version", "status", "total_minor", "seats", "ga")),
+    "reservation.repriced": ("The price types of held tickets were changed; `types` says how many are of which.",
+                             ("reservation_id", "version", "status", "total_minor", "seats", "ga", "types")),
     "reservation.confirmed": ("Places are sold.", ("reservation_id", "version", "status", "order_reference",
                                                    "total_minor", "seats", "ga")),
     "reservation.expired": ("A hold ended; its places are free.", FREED),

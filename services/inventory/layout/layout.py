@@ -19,7 +19,7 @@ from sqlalchemy import RowMapping, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
-from services.inventory.layout.price_types import Fan, PriceTypes, Ticket
+from services.inventory.layout.price_types import Fan, PriceTypes, WantedTicket
 from services.inventory.problems import UnknownSeat, UnknownSection
 from shared.contracts.event_parts.price_types import QUOTA, USUAL, PriceType, Trait, quota_id
 from shared.contracts.event_parts.seat_labels import SeatLabels, stored_labels
@@ -426,14 +426,16 @@ class Layout:
                     ga[section_id, type_id] = ga.get((section_id, type_id), 0) + 1
         return self.select(ids, ga, {seat_id: kind for seat_id, kind in zip(ids, kinds, strict=False) if kind})
 
-    def tickets(self, selection: Selection) -> list[Ticket]:
+    def tickets(self, selection: Selection) -> list[WantedTicket]:
         """As the rules of price types see them."""
         seats = [
-            Ticket(line.type_id, line.section_id, self.sections[line.section_id].traits_of(line.position), line.seat_id)
+            WantedTicket(
+                line.type_id, line.section_id, self.sections[line.section_id].traits_of(line.position), line.seat_id
+            )
             for line in selection.seats
         ]
         ga = [
-            Ticket(line.type_id, s, self.sections[s].traits_of(0), s, line.quantity)
+            WantedTicket(line.type_id, s, self.sections[s].traits_of(0), s, line.quantity)
             for line in selection.ga
             if (s := line.section_id) in self.sections
         ]
@@ -503,7 +505,8 @@ def _by_price(sections: Iterable[Section]) -> list[PriceBlock]:
 def _price_tier(level: dict[str, Any]) -> PriceTier:
     first, last = level["rows"]
     fee_minor = level["fee_minor"]
-    return PriceTier(level["name"], first, last, level["price_minor"] + fee_minor, fee_minor, level.get("prices", {}))
+    price_minor, prices = level["price_minor"] + fee_minor, level.get("prices", {})
+    return PriceTier(level["name"], first, last, price_minor, fee_minor=fee_minor, prices=prices)
 
 
 # -- the layouts of all events -----------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ class Fan(NamedTuple):
     code: str | None = None
 
 
-class Ticket(NamedTuple):
+class WantedTicket(NamedTuple):
     """One ticket or several of one kind, as the rules see it: `named` is its seat, or its section without seats."""
 
     type_id: str
@@ -70,7 +70,7 @@ class PriceTypes:
         """The types besides the usual one that are sold at some places of a section, which have these traits."""
         return [each for each in self.by_id.values() if _is_sold(each, section_id, frozenset(traits))]
 
-    def require(self, tickets: Sequence[Ticket], fan: Fan) -> None:
+    def require(self, tickets: Sequence[WantedTicket], fan: Fan) -> None:
         """Raises `PriceTypeRefused` if the fan may not buy these tickets together."""
         if not self.types:
             return
@@ -80,7 +80,7 @@ class PriceTypes:
 
     def require_anywhere(self, wanted: Mapping[str, int], fan: Fan) -> None:
         """The same for numbers of tickets by type whose places are not chosen yet."""
-        tickets = [Ticket(type_id, "", frozenset(), type_id, n) for type_id, n in wanted.items()]
+        tickets = [WantedTicket(type_id, "", frozenset(), type_id, n) for type_id, n in wanted.items()]
         for type_id in sorted(wanted.keys() & self.by_id.keys()):
             self._require_fan(self.by_id[type_id], [t for t in tickets if t.type_id == type_id], tickets, fan)
 
@@ -90,18 +90,22 @@ class PriceTypes:
         says = f"There are no places there that are sold as {names} to who does not name the seats. Choose seats."
         return _refused(self.by_id[types[0]], "place", says, [])
 
-    def require_together(self, tickets: Sequence[Ticket]) -> None:
+    def require_together(self, tickets: Sequence[WantedTicket]) -> None:
         """Raises `PriceTypeRefused` for a companion without a guest: what is left of an order is together again."""
         for type_id in sorted({ticket.type_id for ticket in tickets} & self.by_id.keys()):
             self._require_guest(self.by_id[type_id], [t for t in tickets if t.type_id == type_id], tickets)
 
-    def _require(self, wanted: PriceType, own: Sequence[Ticket], tickets: Sequence[Ticket], fan: Fan) -> None:
+    def _require(
+        self, wanted: PriceType, own: Sequence[WantedTicket], tickets: Sequence[WantedTicket], fan: Fan
+    ) -> None:
         if elsewhere := [t for t in own if not _is_sold(wanted, t.section_id, t.traits)]:
             says = f"{wanted.name} is not sold for {', '.join(t.named for t in elsewhere)}. Choose another price there."
             raise _refused(wanted, "place", says, elsewhere)
         self._require_fan(wanted, own, tickets, fan)
 
-    def _require_fan(self, wanted: PriceType, own: Sequence[Ticket], tickets: Sequence[Ticket], fan: Fan) -> None:
+    def _require_fan(
+        self, wanted: PriceType, own: Sequence[WantedTicket], tickets: Sequence[WantedTicket], fan: Fan
+    ) -> None:
         if wanted.lanes and fan.lane not in wanted.lanes:
             says = f"{wanted.name} is only sold to fans who came by another line. Choose another price."
             raise _refused(wanted, "lane", says, own)
@@ -114,7 +118,7 @@ class PriceTypes:
             raise _refused(wanted, "per-order", says, own, allowed=wanted.per_order)
         self._require_guest(wanted, own, tickets)
 
-    def _require_guest(self, wanted: PriceType, own: Sequence[Ticket], tickets: Sequence[Ticket]) -> None:
+    def _require_guest(self, wanted: PriceType, own: Sequence[WantedTicket], tickets: Sequence[WantedTicket]) -> None:
         if not wanted.companion_of:
             return
         guest_ids = {USUAL if each == self.types[0].type_id else each for each in wanted.companion_of}
@@ -135,7 +139,7 @@ def _is_sold(wanted: PriceType, section_id: str, traits: frozenset[Trait]) -> bo
 
 
 def _refused(
-    wanted: PriceType, reason: str, says: str, tickets: Iterable[Ticket], *, allowed: int | None = None
+    wanted: PriceType, reason: str, says: str, tickets: Iterable[WantedTicket], *, allowed: int | None = None
 ) -> PriceTypeRefused:
     more = {} if allowed is None else {"allowed": allowed}
     named = [ticket.named for ticket in tickets]

@@ -97,14 +97,12 @@ class TypeChanges:
         changed = ReservationEvent("repriced", record.reservation_id, record.version + 1, after)
         body = orjson.dumps(event_body(event_id, "repriced", [changed], actor=record.holder)).decode()
         seats = [(s.section_id, s.position, s.unit_price_minor, s.type_id) for s in wanted.seats]
-        columns = [*_columns(list(more.items()), 2), *_columns(seats, 4), *_columns(list(wanted.ga), 4)]
+        arguments: list[Any] = [event_id, record.reservation_id, record.version, wanted.total_minor]
+        arguments += [*_columns(list(more.items()), 2), *_columns(seats, 4), *_columns(list(wanted.ga), 4), body]
         outcome = "stale"
         try:
             async with fenced(self._db, BEGIN_FENCED.format(event_id=event_id)) as driver:
-                row = await driver.fetchrow(
-                    WRITE_TYPES, event_id, record.reservation_id, record.version, wanted.total_minor, *columns, body,
-                    self._redis_stock.slowest_ms(),
-                )  # fmt: skip
+                row = await driver.fetchrow(WRITE_TYPES, *arguments, self._redis_stock.slowest_ms())
                 if row["reservations"] != 1:
                     raise _Refused("stale")
                 if (row["types"], row["seats"]) != (len(more), len(seats)):
