@@ -36,6 +36,7 @@ from bench.scale.processes import processes
 from bench.stock.hold_expiry import endings
 from bench.stock.isolation import isolation
 from bench.stock.last_tickets import last_tickets
+from bench.stock.price_types import price_types
 from bench.stock.redis_rebuild import reopen
 from bench.stock.reservations import reservations
 from bench.stock.stock_designs import stock
@@ -44,8 +45,9 @@ from bench.streams.streams import streams
 
 MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
     "journey": journey, "suites": suites, "replay": replay, "peer": peer, "checkout": checkout, "joins": joins,
-    "status": status, "admissions": admissions, "reservations": reservations, "orders": orders,
-    "orders_rush": orders_rush, "order_cost": order_cost, "slow_provider": slow_provider, "refill": refill,
+    "status": status, "admissions": admissions, "reservations": reservations, "price_types": price_types,
+    "orders": orders, "orders_rush": orders_rush, "order_cost": order_cost, "slow_provider": slow_provider,
+    "refill": refill,
     "memory": memory, "growth": growth, "designs": designs, "stock": stock, "last_tickets": last_tickets,
     "endings": endings, "isolation": isolation, "reopen": reopen, "streams": streams, "processes": processes,
     "clustered": clustered, "soak": soak, "map": hall_map, "pages": page_load, "sale_log": sale_log,

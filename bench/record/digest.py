@@ -37,6 +37,7 @@ CODE: Mapping[str, Sequence[str]] = {
     "status": (*_LINE, "bench/line/status.py", "bench/baselines/bare.py"),
     "admissions": (*_LINE, "bench/line/admissions.py", "bench/line/admissions.py"),
     "reservations": (*_STOCK, "bench/stock/reservations.py", "bench/baselines/textbook_reservations.py"),
+    "price_types": (*_STOCK, "bench/stock/reservations.py", "bench/stock/price_types.py"),
     "orders": (*_STOCK, *_ORDERS, "bench/orders", "bench/baselines/textbook_orders.py"),
     "orders_rush": (*_STOCK, *_ORDERS, "bench/orders", "bench/baselines/textbook_orders.py"),
     "order_cost": (*_ORDERS, "bench/orders"),

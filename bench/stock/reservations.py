@@ -5,9 +5,10 @@ import functools
 import itertools
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 import orjson
 
@@ -67,7 +68,14 @@ def reservations() -> Measurement:
 
 @functools.cache
 def reservation_requests(*, of: int = FANS_MAX) -> list[bytes]:
-    """The requests of all fans, signed beforehand and once for all rounds: seats and GA alternately."""
+    """The requests of all fans, signed beforehand and once for all rounds."""
+    return [
+        reservation_request(number, body) for number, body in enumerate(itertools.islice(reservation_bodies(), of), 1)
+    ]
+
+
+def reservation_bodies() -> Iterator[dict[str, Any]]:
+    """What the fans ask for: seats and GA alternately."""
     pairs = [
         [f"S{n}-{row}-{number}", f"S{n}-{row}-{number + 1}"]
         for n in range(SEATED)
@@ -75,12 +83,9 @@ def reservation_requests(*, of: int = FANS_MAX) -> list[bytes]:
         for number in range(1, SEATS_PER_ROW, 2)
     ]
     random.Random(2026).shuffle(pairs)
-    bodies = (
-        body
-        for number, seats in enumerate(pairs)
-        for body in ({"seats": seats}, {"ga": [{"section_id": f"GA{number % GA}", "quantity": TICKETS}]})
-    )
-    return [reservation_request(number, body) for number, body in enumerate(itertools.islice(bodies, of), 1)]
+    for number, seats in enumerate(pairs):
+        yield {"seats": seats}
+        yield {"ga": [{"section_id": f"GA{number % GA}", "quantity": TICKETS}]}
 
 
 def reservation_request(number: int, body: object, event_id: str = EVENT.event_id) -> bytes:
