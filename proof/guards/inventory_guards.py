@@ -516,4 +516,57 @@ SERVICE = (
         "test_concurrent_reconcilers_correct_everything_once",
     ),
 )  # fmt: skip
-GUARDS = (*REDIS, *DATABASE, *SERVICE)
+TYPES = "services/inventory/layout/price_types.py"
+PRICES = (
+    Guard(
+        "Redis gives a hold no more of a price type than is left",
+        HOLD, "  local denied = conflict({}, taken)\n  if denied then return denied end\n", "",
+        "test_a_change_takes_no_more_of_a_type_than_there_are",
+    ),
+    Guard(
+        "A change of price types is not another choice of places",
+        "services/inventory/reservations/type_changes.py", "if _places(record.selection) != _places(wanted):", "if False:",
+        "test_a_change_takes_no_more_of_a_type_than_there_are",
+    ),
+    Guard(
+        "The database gives no more of a price type than is left",
+        f"{SQL}/write_types.sql", " AND s.seats_remaining >= wanted.n", "",
+        "test_what_the_database_refuses_is_as_it_was_in_redis",
+    ),
+    Guard(
+        "What is being paid keeps its price",
+        "services/inventory/reservations/type_changes.py", "            require_unpaid(record, self._redis_stock.slowest_ms())\n            if", "            if",
+        "test_a_hold_that_is_being_paid_keeps_its_types",
+    ),
+    Guard(
+        "A price type for members is bought with their code",
+        TYPES, "if wanted.codes and (", "if False and (",
+        "test_a_ticket_that_breaks_a_rule_is_named_and_nothing_is_held",
+    ),
+    Guard(
+        "A price type of a presale is bought by its lane",
+        TYPES, "if wanted.lanes and fan.lane not in wanted.lanes:", "if False:",
+        "test_a_ticket_that_breaks_a_rule_is_named_and_nothing_is_held",
+    ),
+    Guard(
+        "A companion comes with a guest",
+        TYPES, "if counts[wanted.type_id] > guests:", "if False:",
+        "test_a_companion_comes_with_each_guest",
+    ),
+    Guard(
+        "A companion does not stay without the guest",
+        "services/inventory/reservations/partial_release.py", "        layout.types.require_together(layout.tickets(kept))\n", "",
+        "test_a_companion_comes_with_each_guest",
+    ),
+    Guard(
+        "What is given back gives back its price type",
+        f"{SQL}/release_stock.sql", "        UNION ALL SELECT '~' || type_id, sum(quantity) FROM tickets WHERE type_id <> '' GROUP BY type_id\n", "",
+        "test_what_is_given_back_expires_or_is_returned_frees_its_type",
+    ),
+    Guard(
+        "A price type that was sold stays in the event file",
+        "services/inventory/catalogue/apply_event_file.py", 'elif now["kind"] == "type" and (taken', 'elif False and (taken',
+        "test_the_number_in_all_changes_while_it_sells",
+    ),
+)  # fmt: skip
+GUARDS = (*REDIS, *DATABASE, *SERVICE, *PRICES)
