@@ -207,8 +207,17 @@ async def amounts(admin: AdminClient, event_id: str, file: StockPart) -> list[Ch
     try:
         priced = [price for one in file.sections for price in (one, *getattr(one, "price_levels", ()))]
         each = sorted({price.price_minor + price.fee_minor for price in priced})
-        parts = [each[n : n + PRICES_MAX] for n in range(0, len(each), PRICES_MAX)]
-        answers = [await admin.check_amounts(event_id, each=part) for part in parts]
+        typed = sorted(
+            {
+                f"{kind.all_in_minor(price.price_minor, price.fee_minor, file.currency, price.prices)}:{kind.type_id}"
+                for kind in file.price_types[1:]
+                for price in priced
+            }
+        )
+        answers = [
+            await admin.check_amounts(event_id, each=each[n : n + PRICES_MAX], each_of_type=typed[n : n + PRICES_MAX])
+            for n in range(0, max(len(each), len(typed)), PRICES_MAX)
+        ]
     except OperatorError as failed:
         return [broken("Amounts", f"cannot be checked: {failed}", "See the log of orders.")]
     advice = "Fans would fail at the last step: correct the event file or the code, and apply it again."

@@ -4,9 +4,10 @@ what takes longer than a second.
 
 from functools import partial
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from shared.contracts.catalogue import EventCard, EventDetails, SeatPage, SectionList
+from shared.contracts.event_parts.names import NamesWanted
 from shared.contracts.fields import ServiceMessage
 from shared.contracts.inventory import Reservation
 from shared.contracts.orders import OrderView, ProviderAnswer, QuoteAnswer
@@ -98,10 +99,12 @@ class ReadOwnOrder(ServiceMessage):
 
 
 class OwnOrder(ServiceMessage):
-    """An order, and how it may be paid again."""
+    """An order, how it may be paid again, and which names its buyer may change until when."""
 
     order: OrderView
     providers: list[ProviderAnswer]
+    names: NamesWanted = "none"
+    names_until: AwareDatetime | None = None
 
 
 class ShopClient:

@@ -1,5 +1,6 @@
-"""The part of orders: what the pages ask it, and the forms for pages without scripts: buy, pay again, more time, cancel
-and correct the e-mail address. Buying has one key for each reservation: a double press or a reload is one order.
+"""The part of orders: what the pages ask it, and the forms for pages without scripts: buy, pay again, more time,
+cancel, correct the e-mail address and change names. Buying has one key for each reservation: a double press or a reload
+is one order.
 """
 
 import re
@@ -14,9 +15,11 @@ from services.orders.api.orders import offered_providers
 from services.orders.checkout.requests import QuoteRequest
 from services.orders.model.order import Customer
 from services.orders.model.view import order_view
-from services.orders.pricing.quote import all_in, quote_body
+from services.orders.pricing.quote import TicketsAt, quote_body
 from services.orders.problems import AmountNotPayable, PromoCodeNotValid
 from services.orders.state import State
+from services.orders.tickets.show import read_show
+from shared.contracts.event_parts.names import NAMES_MAX
 from shared.contracts.orders import OrderView, QuoteAnswer
 from shared.contracts.prices import PricesAnswer
 from shared.errors.problems import BadCredential, Problem, TooManyWrongCodes
@@ -33,7 +36,11 @@ async def read_own(state: State, question: ReadOwnOrder) -> OwnOrder:
     if read_order_token(state.settings.order_token_keys, question.token) != question.reference:
         raise BadCredential
     order = await state.store.require(question.reference)
-    return OwnOrder(order=OrderView.model_validate(order_view(order)), providers=offered_providers(state))
+    show = await read_show(state.store.db, order.event_id)
+    return OwnOrder(
+        order=OrderView.model_validate(order_view(order)), providers=offered_providers(state), names=show.names,
+        names_until=show.names_end,
+    )  # fmt: skip
 
 
 @API.operation("/checkout/read", ReadCheckout)
@@ -54,15 +61,16 @@ async def read_checkout(state: State, question: ReadCheckout) -> CheckoutFacts:
 
 @API.operation("/events/prices", ReadPrices)
 async def read_prices(state: State, question: ReadPrices) -> PricesAnswer:
-    rules, currency, _ = await state.prices.rules(question.event_id)
-    each = {minor: all_in(rules, [(minor, 1)], currency) for minor in question.each}
-    return PricesAnswer(**rules.model_dump(), all_in=each)
+    event = await state.prices.rules(question.event_id)
+    each = {minor: event.all_in(TicketsAt(minor)) for minor in question.each}
+    return PricesAnswer(**event.rules.model_dump(), all_in=each)
 
 
 # -- forms -------------------------------------------------------------------------------------------------------------
 
 ORDER = rf"/orders/(?P<reference>{REFERENCE})"
 REHEARSAL = "sandbox"
+TYPED_NAMES = tuple(f"name.{n}" for n in range(1, NAMES_MAX + 1))
 _event_id, _reference = re.compile(EVENT_ID), re.compile(REFERENCE)
 
 
@@ -70,8 +78,21 @@ def order_body(fields: FormFields) -> dict[str, Any]:
     return fields.given(
         reservation_id=fields.one("reservation_id"), expected_total_minor=fields.number("expected_total_minor"),
         currency=fields.one("currency"), customer={"name": fields.one("name"), **email_body(fields)},
-        promo_code=fields.one("promo_code"), **payment_body(fields),
+        promo_code=fields.one("promo_code"), names=typed_names(fields), **payment_body(fields),
     )  # fmt: skip
+
+
+def typed_names(fields: FormFields) -> list[str]:
+    """A name for each ticket that the form asked about; an empty one is refused with its ticket."""
+    number = fields.number("names")
+    count = min(number, NAMES_MAX) if isinstance(number, int) else 0
+    return [fields.one(f"name.{n}") or "" for n in range(1, count + 1)]
+
+
+def names_body(fields: FormFields) -> dict[str, Any]:
+    """Names by their tickets, or the one of the order."""
+    names = {ticket: fields.one(f"name.{ticket}") or "" for ticket in fields.all("ticket")}
+    return fields.given(names=names, name=fields.one("name"))
 
 
 def email_body(fields: FormFields) -> dict[str, Any]:
@@ -108,8 +129,9 @@ def order_key(fields: FormFields) -> str | None:
 
 
 PART = Part(internal_api=API, forms=Forms(
-    Form(r"/orders", order_body, next_page, key=order_key, typed=("name", "email")),
+    Form(r"/orders", order_body, next_page, key=order_key, typed=("name", "email", *TYPED_NAMES)),
     Form(f"{ORDER}/email", email_body, order_page, typed=("email",)),
+    Form(f"{ORDER}/names", names_body, order_page),
     Form(f"{ORDER}/payments", payment_body, order_page),
     Form(f"{ORDER}/(cancel|extend)", lambda fields: {}, order_page),
 ))  # fmt: skip

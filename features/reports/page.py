@@ -273,9 +273,20 @@ def _sell_through(sale: Sale) -> str:
         "Tickets sold",
         _plot(sale, "Tickets sold", {"tickets": _summed(sold)}),
         _table(head, rows),
+        _types(sale),
         _note("Suggested: the same tickets divided so that all sections would have sold out together, by how fast each "
               "sold while it had tickets. For the next sale like this one."),
     )  # fmt: skip
+
+
+def _types(sale: Sale) -> str:
+    """What each price type sold; nothing of an event without types."""
+    rows = [
+        (one.name, one.sold, one.returned, Right(format_money(one.paid_minor, one.currency)))
+        for one in sale.orders.types
+    ]
+    head = ("price type", "sold", "returned", Right("all that they cost"))
+    return _table(head, rows, caption="By price type, with discounts, fees and taxes") if rows else ""
 
 
 def _holds(sale: Sale) -> str:

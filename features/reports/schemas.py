@@ -216,7 +216,9 @@ class Settlement(Answered):
 
 
 class ScannerTicket(Answered):
-    """A ticket as a scanner needs it; `secret` (base64url) only where codes rotate."""
+    """A ticket as a scanner needs it; `secret` (base64url) only where codes rotate, `name` only where an event asks.
+    `proof` is what is shown with it at the door because of its price type.
+    """
 
     ticket_id: str
     section_id: str
@@ -227,6 +229,10 @@ class ScannerTicket(Answered):
     void_at: str | None
     void_reason: str | None
     secret: str | None
+    type_id: str | None = None
+    type_name: str | None = None
+    proof: str | None = None
+    name: str | None = None
 
 
 class ScannerTickets(Answered):
@@ -257,6 +263,19 @@ class SectionSales(Answered):
     last_at: datetime
 
 
+class TypeSales(Answered):
+    """Tickets of a price type that were sold, how many of them were returned, and what all of them cost with discounts,
+    fees and taxes.
+    """
+
+    type_id: str
+    name: str
+    sold: int
+    returned: int
+    paid_minor: int
+    currency: str
+
+
 class EventMoney(Answered):
     """Charges and refunds of an event in one currency, how much of the refunds was made at the provider itself, and
     what is withdrawn for disputes.
@@ -281,9 +300,10 @@ class UnsoldOrders(Answered):
 
 
 class OrdersHistory(Answered):
-    """The steps in which anything happened; sections, money and unsold orders of the whole sale."""
+    """The steps in which anything happened; sections, price types, money and unsold orders of the whole sale."""
 
     steps: list[OrdersStep]
     sections: list[SectionSales]
+    types: list[TypeSales] = Field(default_factory=list)
     money: list[EventMoney]
     unsold: list[UnsoldOrders]

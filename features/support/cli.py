@@ -89,6 +89,22 @@ add_action(
 )  # fmt: skip
 
 
+@app.command("rename")
+def rename(
+    reference: Reference,
+    name: Annotated[str, typer.Argument(help="The new name.")],
+    reason: RequiredReason,
+    ticket: Annotated[str | None, typer.Option(help="The ticket; without it, the one name of the order.")] = None,
+) -> None:
+    """Change the name on a ticket, also after the time until which buyers may.
+
+    Example: onsale order rename 7QK2M9TZ4HXA "Ada Lovelace" --ticket 2YN8ZK4TQ6WB --reason "misspelt"
+    """
+    body = {"reason": reason, **({"names": {ticket: name}} if ticket else {"name": name})}
+    with_admin(lambda admin: admin.rename_tickets(reference, body))
+    out.print(f"{reference}: the name on {f'ticket {ticket}' if ticket else 'its tickets'} is {name}")
+
+
 @app.command("refund-event")
 def refund_event(
     event_id: EventId,

@@ -10,6 +10,7 @@ FEATURE = Feature(
         ("find", "Find orders, newest first."),
         ("show", "Show the timeline of an order."),
         ("resolve", "Resolve an order in review: confirm the sale, refund the money, or end the order."),
+        ("rename", "Change the name on a ticket, also after the time until which buyers may."),
         ("retry", "Retry an order now: do what is due later, and ask its payment provider again."),
         ("refund-event", "Refund all orders of an event; show the progress, pause or resume it."),
         ("commands", "List the commands of orders, newest first: cause, attempts and error of each."),

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from shared.contracts.admin.orders import AdminOrder, Answered, Reason, Time
+from shared.contracts.event_parts.names import NamesChange
 from shared.contracts.fields import RATE_MIN_PER_S, Page
 
 RATE_MAX_PER_S = 200.0
@@ -42,6 +43,10 @@ class ResolveRequest(Reason):
 
     decision: Decision
     return_to_sale: bool = False
+
+
+class RenameRequest(Reason, NamesChange):
+    """New names on tickets, by `ticket_id`; or the one name of an order whose event asks for one an order."""
 
 
 class EventRefundRequest(Reason):

@@ -1,6 +1,6 @@
 """What the API of webhook endpoints takes and answers."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import httpx
 from pydantic import AfterValidator, Field, StringConstraints
@@ -10,10 +10,10 @@ from shared.contracts.fields import Body, EventId, Page, PlainText
 
 PORT_MAX = 65_535
 DeliveryStatus = Literal["pending", "delivered", "failed"]
-WebhookKind = Literal["order.created", "order.confirmed", "order.cancelled", "order.expired", "order.refunded"]
-WEBHOOK_KINDS: tuple[WebhookKind, ...] = (
-    "order.created", "order.confirmed", "order.cancelled", "order.expired", "order.refunded",
-)  # fmt: skip
+WebhookKind = Literal[
+    "order.created", "order.confirmed", "order.cancelled", "order.expired", "order.refunded", "order.renamed"
+]
+WEBHOOK_KINDS: tuple[WebhookKind, ...] = get_args(WebhookKind)
 
 
 def _plain_url(text: str) -> str:

@@ -19,7 +19,9 @@ def refund(
     reason: RequiredReason,
     amount: Annotated[int | None, typer.Option(min=1, help="In minor units; without it, all that is left.")] = None,
     seat: Annotated[list[str] | None, typer.Option("--seat", help="Only the ticket of this seat; may repeat.")] = None,
-    ga: Annotated[list[str] | None, typer.Option("--ga", help="Only GA tickets, such as GA1:2; may repeat.")] = None,
+    ga: Annotated[
+        list[str] | None, typer.Option("--ga", help="Only GA tickets, such as GA1:2, or GA1:2:child; may repeat.")
+    ] = None,
     return_to_sale: ReturnToSale = False,
     key: Annotated[
         str | None, typer.Option(help="Idempotency key: refunds asked for with the same key are one refund.")
@@ -42,10 +44,11 @@ def refund(
 
 
 def _ga_line(text: str) -> dict[str, Any]:
-    section_id, _, quantity = text.partition(":")
+    section_id, quantity, type_id = [*text.split(":", 2), "", ""][:3]
     if not quantity.isdigit():
-        raise OperatorError("GA tickets are written as GA1:2.")
-    return {"section_id": section_id, "quantity": int(quantity)}
+        raise OperatorError("GA tickets are written as GA1:2, those of a price type as GA1:2:child.")
+    of_type = {"type_id": type_id} if type_id else {}
+    return {"section_id": section_id, "quantity": int(quantity), **of_type}
 
 
 add_action(

@@ -35,7 +35,7 @@ def verify(code: Code, keys: Keys, tickets: ListFile = None) -> None:
     except BadTicket as bad:
         out.print(f"[red]refused[/]: {bad}", soft_wrap=True)
         raise typer.Exit(1) from None
-    place = ticket.seat_id or ticket.section_id
+    place = " ".join(filter(None, (ticket.seat_id or ticket.section_id, ticket.type_id)))
     out.print(f"[green]good[/]: {ticket.event_id}, {place}, order {ticket.order}, ticket {ticket.ticket_id}")
 
 

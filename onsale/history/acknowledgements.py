@@ -134,7 +134,14 @@ def _reservation(what: str) -> Recorder:
 
 
 def _reservation_facts(answer: Facts) -> Facts:
-    return _some(answer, *RESERVATION) | {"until_ms": _ms(answer.get("reserved_until"))}
+    """With its tickets of price types, if the event has any: seat or section, type and number of each."""
+    typed = [
+        [each["seat_id"] or each["section_id"], each["type_id"], each["quantity"]]
+        for each in answer.get("tickets", ())
+        if each["type_id"]
+    ]
+    facts = _some(answer, *RESERVATION) | {"until_ms": _ms(answer.get("reserved_until"))}
+    return {**facts, "typed": typed} if typed else facts
 
 
 def _released(_: Exchange, names: dict[str, str]) -> list[Facts]:
@@ -215,7 +222,7 @@ RECORDED: dict[tuple[str, str], Recorder] = {
     ("GET", "/events/{event_id}/reservations/{reservation_id}"): _reservation("reservation"),
     ("POST", "/events/{event_id}/reservations/{reservation_id}/extend"): _reservation("hold_extended"),
     ("POST", "/events/{event_id}/reservations/{reservation_id}/keep"): _reservation("kept"),
-    ("POST", "/events/{event_id}/reservations/{reservation_id}/types"): _reservation("reservation"),
+    ("POST", "/events/{event_id}/reservations/{reservation_id}/types"): _reservation("retyped"),
     ("DELETE", "/events/{event_id}/reservations/{reservation_id}"): _released,
     ("POST", "/orders"): _ordered,
     ("GET", "/orders"): _orders,
@@ -224,6 +231,7 @@ RECORDED: dict[tuple[str, str], Recorder] = {
     ("POST", "/orders/{reference}/cancel"): _order("cancel_requested"),
     ("POST", "/orders/{reference}/extend"): _order("order_extended"),
     ("POST", "/orders/{reference}/email"): _order("order"),
+    ("POST", "/orders/{reference}/names"): _order("order"),
     ("POST", "/orders/{reference}/payments"): _ordered,
     ("GET", "/orders/{reference}/tickets"): _tickets,
     ("POST", "/admin/orders/{reference}/refund"): _refund_requested,

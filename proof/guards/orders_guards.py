@@ -481,4 +481,61 @@ MESSAGES = (
         "test_an_address_may_be_corrected_three_times_by_who_holds_the_order",
     ),
 )  # fmt: skip
-GUARDS = (*DECISIONS, *WRITES, *CHECKOUTS, *PAYMENTS, *PRICES, *MESSAGES)
+TYPES = (
+    Guard(
+        "A fee for a price type is borne by its tickets alone",
+        QUOTE, "_fee_parts(fee, lines, _only(fee.types, type_ids, costs), step)", "_fee_parts(fee, lines, costs, step)",
+        "test_fees_and_taxes_of_a_type_touch_the_tickets_of_this_type_alone",
+    ),
+    Guard(
+        "A tax for a price type is on its tickets alone",
+        QUOTE, "on = _only(tax.types, type_ids, taxable)", "on = taxable",
+        "test_fees_and_taxes_of_a_type_touch_the_tickets_of_this_type_alone",
+    ),
+    Guard(
+        "Included taxes share the net price of the tickets that they are on",
+        QUOTE, "if tax.included and (not tax.types or type_id in tax.types))", "if tax.included)",
+        "test_an_included_tax_is_exact_and_rounded_once_over_all_types",
+    ),
+    Guard(
+        "A fee names a price type that the event has",
+        "shared/contracts/event_file.py", "        self.require_types([each.type_id for each in self.price_types])\n", "",
+        "test_fees_and_taxes_name_price_types_of_the_event",
+    ),
+    Guard(
+        "No price of a type is applied that nobody can charge",
+        QUOTE, "            for each in sold:\n", "            for each in sold[:0]:\n",
+        "test_a_price_of_a_type_that_nobody_can_charge_is_refused_with_the_file",
+    ),
+    Guard(
+        "A refund does not guess which price type is meant",
+        RULES, "elif len(types := {line.type_id for line in left}) > 1:", "elif len(types := {line.type_id for line in left}) > 9:",
+        "test_two_lines_of_a_section_are_told_apart",
+    ),
+    Guard(
+        "A refund takes the tickets of its price type",
+        RULES, "if order.price_types.shown(line.type_id) == type_id]", "if type_id]",
+        "test_two_lines_of_a_section_are_told_apart",
+    ),
+    Guard(
+        "A refund names no ticket twice by leaving out its type",
+        "shared/contracts/admin/orders.py", "if any(some.type_id is None and sections[some.section_id] > 1 for some in self.ga):", "if False:",
+        "test_a_section_named_twice_has_two_types",
+    ),
+    Guard(
+        "Inventory takes back the price type that was sold",
+        f"{ORDERS}/steps/refund.py", 'type_id=lines[t["line_no"]].type_id)', 'type_id="")',
+        "test_the_tickets_of_one_type_are_refunded_and_returned",
+    ),
+    Guard(
+        "A ticket's code says its price type",
+        f"{ORDERS}/tickets/tickets.py", 'type_id=one.of_type.type_id if one.of_type else "",', "",
+        "test_an_order_keeps_the_price_types_of_its_tickets",
+    ),
+    Guard(
+        "A latest buyer counts with all tickets, of whatever types",
+        "features/stock/inventory/sql/choose_latest_buyers.sql", "sum(p.n) AS n, r.confirmed_at", "max(p.n) - 3 AS n, r.confirmed_at",
+        "test_a_latest_buyer_of_several_price_types_loses_all_tickets",
+    ),
+)  # fmt: skip
+GUARDS = (*DECISIONS, *WRITES, *CHECKOUTS, *PAYMENTS, *PRICES, *TYPES, *MESSAGES)

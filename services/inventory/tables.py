@@ -66,6 +66,16 @@ event = Table(
     Column("version", BigInteger, nullable=False, server_default="1"),
     Column("min_pass_epoch", Integer, nullable=False, server_default="0"),
     Column("rehearsal", Boolean, nullable=False, server_default=text("false")),
+    Column(
+        "names",
+        Text,
+        nullable=False,
+        server_default="none",
+        comment="Names that orders bring: none, the buyer's (order), or one for each ticket (ticket).",
+    ),
+    Column(
+        "names_until", DateTime(timezone=True), comment="Until when buyers may change names; null: until it starts."
+    ),
     Index("ix_event_tour", "tour_id", postgresql_where=text("tour_id IS NOT NULL")),
 )
 

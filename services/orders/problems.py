@@ -51,6 +51,14 @@ class AddressChangeRefused(Problem, status=409):
     """The e-mail address of this order can no longer be changed here: the order has ended, or it was changed before."""
 
 
+class TicketNamesRefused(Problem, status=422):
+    """The names do not fit the tickets: each ticket needs one name if the event asks for them, and none otherwise."""
+
+
+class NameChangeRefused(Problem, status=409):
+    """The names on these tickets can no longer be changed here."""
+
+
 class RefundRefused(Problem, status=409):
     """This order has nothing left to refund."""
 

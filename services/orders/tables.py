@@ -72,6 +72,13 @@ order = Table(
         comment="How often its buyer corrected the e-mail address.",
     ),
     Column(
+        "name_changes",
+        Integer,
+        nullable=False,
+        server_default="0",
+        comment="How many names its buyer changed.",
+    ),
+    Column(
         "unmailed_at",
         _at,
         comment="When a mail to its buyer was given up; null again once one was sent, or the address changed.",
@@ -148,7 +155,7 @@ provider_comparison = Table(
 order_line = table(
     "order_line",
     *map(column, ("reference", "line_no", "section_id", "seat_id", "quantity", "unit_price_minor", "returned",
-                  "paid_minor")),
+                  "paid_minor", "type_id")),
     schema="orders",
 )  # fmt: skip
 
@@ -279,7 +286,22 @@ event = Table(
     Column("timezone", Text, nullable=False, server_default="UTC"),
     Column("currency", Text, nullable=False),
     Column("section_names", JSONB, nullable=False),
+    Column(
+        "price_types",
+        JSONB,
+        nullable=False,
+        server_default=_none,
+        comment="Id, name and proof of each, the usual one first.",
+    ),
     Column("rehearsal", Boolean, nullable=False, server_default=false()),
+    Column(
+        "names",
+        Text,
+        nullable=False,
+        server_default="none",
+        comment="Names that orders bring: none, the buyer's (order), or one for each ticket (ticket).",
+    ),
+    Column("names_until", _at, comment="Until when buyers may change names; null: until it starts."),
     Column("applied_by", Text, nullable=False),
     Column("applied_at", _at, nullable=False, server_default=func.now()),
 )

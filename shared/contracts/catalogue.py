@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime
 
+from shared.contracts.event_parts.names import NamesWanted
 from shared.contracts.event_parts.price_types import Trait
 from shared.contracts.fields import Page, ServiceMessage
 
@@ -114,9 +115,14 @@ class SectionDetails(ServiceMessage):
 
 
 class EventDetails(EventCard):
-    """An event with its limits and sections. `map_hash` names its map; null if it has too many seats for one."""
+    """An event with its limits and sections. `map_hash` names its map; null if it has too many seats for one. `names`
+    says which names an order must bring: none, the buyer's alone, or one for each ticket; buyers may change them until
+    `names_until`.
+    """
 
     limits: EventLimits
+    names: NamesWanted = "none"
+    names_until: AwareDatetime | None = None
     price_types: list[PriceTypeDetails] = []  # noqa: RUF012
     sections: list[SectionDetails]
     map_hash: str | None = None

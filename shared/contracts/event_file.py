@@ -10,6 +10,7 @@ from zoneinfo import available_timezones
 
 from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
+from shared.contracts.event_parts.names import NamesWanted
 from shared.contracts.event_parts.price_types import (
     PRICE_MINOR_MAX,
     TYPES_MAX,
@@ -101,11 +102,21 @@ class SalesPart(Body):
     tour: TourPart | None = Field(None, description="The tour of this event, with a limit over all its events.")
     hold_ttl_b_s: int | None = Field(None, ge=5, le=86_400, description="Hold duration of variant B in an experiment.")
     hold_ttl_b_percent: float = Field(0, ge=0, le=100, description="Share of fans in variant B.")
+    names: NamesWanted = Field("none", description="Names on tickets: the buyer's (`order`), or one of each ticket.")
+    names_until: AwareDatetime | None = Field(
+        None, description="Until when the buyer may change names. Default: until the show starts."
+    )
 
     @model_validator(mode="after")
     def _variant_b_has_a_duration(self) -> Self:
         if self.hold_ttl_b_percent and self.hold_ttl_b_s is None:
             raise ValueError("hold_ttl_b_percent needs hold_ttl_b_s")
+        return self
+
+    @model_validator(mode="after")
+    def _names_to_change(self) -> Self:
+        if self.names_until is not None and self.names == "none":
+            raise ValueError("names_until needs names: order or ticket")
         return self
 
 
@@ -322,3 +333,8 @@ class EventFile(StockPart, PricePart):
 
     currency: Currency
     room: RoomPart = RoomPart()
+
+    @model_validator(mode="after")
+    def _fees_and_taxes_know_the_price_types(self) -> Self:
+        self.require_types([each.type_id for each in self.price_types])
+        return self

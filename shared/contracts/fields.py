@@ -143,7 +143,9 @@ WANTED: Mapping[str, str] = {  # by pattern: what a value of that form is, for w
     "^(event|order|webhook):[A-Za-z0-9_-]{1,64}$": "event:, order: or webhook: and an id",
     r"^/[A-Za-z0-9_.~/-]*(\*[A-Za-z0-9_.~/-]*){0,3}$": "a path such as /shop/*, with at most three *",
     "^[+0-9 ()./-]{3,32}$": "a telephone number of 3 to 32 digits, blanks and the signs + ( ) . / -",
-    "^[0-9]{1,9}x[1-9][0-9]{0,2}$": "a price and how many, such as 4200x2",
+    "^[0-9]{1,9}x[1-9][0-9]{0,2}(:[a-z][a-z0-9_]{0,23})?$":
+        "a price and how many, such as 4200x2, or 2100x2:child of a price type",
+    "^[0-9]{1,9}:[a-z][a-z0-9_]{0,23}$": "a price and its price type, such as 2100:child",
     "^[0-9a-f]{16}$": "16 digits 0-9 and a-f", "^[0-9a-f]{32}$": "32 digits 0-9 and a-f",
     "^[0-9a-f]{64}$": "64 digits 0-9 and a-f",
     r"^[0-9a-f]{24}\.[a-z]{3,4}$": "the name of a picture's file as the event gives it",
@@ -158,6 +160,7 @@ WANTED: Mapping[str, str] = {  # by pattern: what a value of that form is, for w
         "the name of a picture's file that ends in png, jpg, jpeg, webp, avif or svg",
     "^[A-Za-z0-9]{8,40}$": "an order's reference: 8 to 40 letters and digits",
     f"^{LABEL}$": "a label of 1 to 8 letters A-Z and digits",
+    rf"^{LABEL}(-{LABEL}(\.\.{LABEL})?)?$": "a row such as A, a seat such as A-1, or neighbours such as A-3..8",
     "^(consecutive|odd|even)(?: from (0|[1-9][0-9]{0,6}))?(?: from the (left|right))?$":
         "consecutive, odd or even, such as odd from 101 from the right",
     "^[A-Za-z0-9_+/-]{1,64}$": "a time zone such as Europe/Oslo",
@@ -169,6 +172,7 @@ WANTED: Mapping[str, str] = {  # by pattern: what a value of that form is, for w
     r"^[^@\s\x00]{1,64}@[^@\s\x00]{1,189}$": "an e-mail address such as ada@example.org",
     r"^[^\x00-\x1f\x7f]+$": "a text of one line", r"^[^\x00-\x1f]*$": "a text of one line",
     r"^[^\x00]*$": "a text without null characters", "^[a-z-]{1,64}$": "1 to 64 small letters and -",
+    "^[a-z][a-z0-9_]{0,23}$": "1 to 24 small letters, digits and _, and begin with a letter",
     "^[a-z]{1,32}$": "1 to 32 small letters", "^[a-z_]{1,32}$": "1 to 32 small letters and _",
     "^ep_[0-9a-f]{16}$": "the id of a webhook's endpoint, which begins with ep_",
     r"^https://[^\s\"'<>\\^`{|}\x00-\x20\x7f]+$": "an address that begins with https:// and has no blanks or quotes",

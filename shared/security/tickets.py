@@ -1,8 +1,9 @@
 """The code on a ticket: event, place and order, signed with Ed25519, so a scanner needs a public key and no network.
 
-`T1.kid.event.ticket.section.seat.order.window.signature[.rotating code]`: no part contains a dot. For tickets with
-rotating codes, `window` is their length in seconds. The rotating code, which the signature does not cover, is an HMAC
-of the present window under a secret of this ticket, so a screenshot soon expires.
+`T1.kid.event.ticket.section.seat.order.window.signature[.rotating code]`: no part contains a dot. Where the event has
+price types it is `T2`, with the type between window and signature. For tickets with rotating codes, `window` is their
+length in seconds. The rotating code, which the signature does not cover, is an HMAC of the present window under a
+secret of this ticket, so a screenshot soon expires.
 """
 
 import hmac
@@ -16,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from shared.security.tokens import Keyring, b64, unb64
 
-FORMAT = "T1"
+PARTS = {"T1": 8, "T2": 9}  # by format: how many parts are signed
 CODE_MAX_CHARS = 400
 ROTATING_CODE_CHARS = 8
 WINDOWS_LATE_MAX = 1  # for the phone's clock and the time until the scan
@@ -28,7 +29,9 @@ class BadTicket(Exception):
 
 
 class TicketCode(NamedTuple):
-    """The content of a code. `seat_id` is empty without a seat; `window_s` is 0 without rotating codes."""
+    """The content of a code. `seat_id` is empty without a seat, `type_id` without price types; `window_s` is 0 without
+    rotating codes.
+    """
 
     event_id: str
     ticket_id: str
@@ -36,6 +39,7 @@ class TicketCode(NamedTuple):
     seat_id: str
     order: str
     window_s: int = 0
+    type_id: str = ""
 
 
 def published_keys(document: bytes) -> dict[str, Ed25519PublicKey]:
@@ -53,7 +57,8 @@ def published_keys(document: bytes) -> dict[str, Ed25519PublicKey]:
 def sign_ticket(keys: Keyring, ticket: TicketCode) -> str:
     """The signed code; the same ticket and key give the same code."""
     kid, key = keys.signer()
-    signed = ".".join((FORMAT, kid, *map(str, ticket)))
+    named = ("T2", kid, *ticket) if ticket.type_id else ("T1", kid, *ticket[:-1])
+    signed = ".".join(map(str, named))
     return f"{signed}.{b64(key.sign(signed.encode()))}"
 
 
@@ -69,19 +74,23 @@ def _rotating_code(secret: bytes, window: int) -> str:
 def read_ticket(keys: Mapping[str, Ed25519PublicKey], code: str) -> TicketCode:
     """The content of a code signed by one of these keys; `require_rotating_code` checks its rotating code."""
     parts = code.strip().split(".")
-    if len(code) > CODE_MAX_CHARS or len(parts) not in (9, 10) or parts[0] != FORMAT or not _WINDOW.fullmatch(parts[7]):
+    count = PARTS.get(parts[0], 0)
+    if (
+        len(code) > CODE_MAX_CHARS or not count or len(parts) not in (count + 1, count + 2)
+        or not _WINDOW.fullmatch(parts[7])
+    ):  # fmt: skip
         raise BadTicket("not a ticket code")
     key = keys.get(parts[1])
     if key is None:
         raise BadTicket(f"signed by an unknown key: {parts[1]}")
     try:
-        key.verify(unb64(parts[8]), ".".join(parts[:8]).encode())
+        key.verify(unb64(parts[count]), ".".join(parts[:count]).encode())
     except (InvalidSignature, ValueError) as forged:
         raise BadTicket("its signature is wrong") from forged
     event_id, ticket_id, section_id, seat_id, order, window_s = parts[2:8]
     return TicketCode(
         event_id=event_id, ticket_id=ticket_id, section_id=section_id, seat_id=seat_id, order=order,
-        window_s=int(window_s),
+        window_s=int(window_s), type_id=parts[8] if count > PARTS["T1"] else "",
     )  # fmt: skip
 
 

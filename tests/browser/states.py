@@ -277,6 +277,21 @@ async def paying(mocked: MockedPage, answer: Any = NO_ANSWER, shows: str = "#pay
     await mocked.expect(shows)
 
 
+async def naming(mocked: MockedPage) -> None:
+    """Each ticket needs a name, and the first has none."""
+    hold = {**RESERVATION, "reserved_until": in_seconds(500)}
+    quote = BILL | {"names": "ticket"}
+    await show_admitted(mocked, {"POST /events/EVENT/reservations": hold, "POST /orders/quote": quote})
+    await mocked.click("#best-find")
+    await expect(mocked.page.locator("#names-fields input")).to_have_count(3)
+    for field in ("#name", "#names-fields input >> nth=1", "#names-fields input >> nth=2"):
+        await mocked.page.locator(field).fill("Ada Lovelace")
+    await mocked.page.locator("#email").fill("ada@example.org")
+    await mocked.page.locator("#names-fields input >> nth=0").fill(" ")
+    await mocked.click("#pay")
+    await mocked.expect("#name-1-error")
+
+
 def ended(status: str, why: str | None = None) -> Show:
     async def show(mocked: MockedPage) -> None:
         await show_event(mocked, frame("open"), place(status, why=why))
@@ -308,6 +323,17 @@ def order(status: str, *, shows: str = "#order", **more: Any) -> Show:
         await expect(mocked.page.locator("#tickets li").first).to_be_visible()
 
     return show
+
+
+async def changing_names(mocked: MockedPage) -> None:
+    named = TICKETS | {"names": "ticket", "names_until": "2030-01-01T20:00:00Z", "tickets": [
+        one | {"name": "Ada Lovelace"} for one in TICKETS["tickets"]
+    ]}  # fmt: skip
+    await order("confirmed", shows="#papers", **CONFIRMED)(mocked)
+    mocked.answer({f"GET /orders/{REFERENCE}/tickets": named})
+    await mocked.page.reload()
+    await mocked.click("#names-change summary")
+    await mocked.expect("#names-save")
 
 
 async def order_without_a_key(mocked: MockedPage) -> None:
@@ -356,6 +382,7 @@ STATES: dict[str, Show] = {
     "choosing": choosing,
     "choosing seats": choosing_seats,
     "held": held,
+    "naming": naming,
     "paying": paying,
     "address in doubt": lambda mocked: paying(mocked, DOUBTFUL, "#email-meant"),
     "session ended": ended("expired", "session"),
@@ -365,6 +392,7 @@ STATES: dict[str, Show] = {
     "order declined": order_declined,
     "order cancelling": order("pending", shows="#progress", progress="cancelling", cancel_asked=True),
     "order confirmed": order("confirmed", shows="#papers", **CONFIRMED),
+    "changing names": changing_names,
     "order without mail": order("confirmed", shows="#address-text", mail_failed=True, **CONFIRMED),
     "order cancelled": order("cancelled", shows="#again"),
     "order expired": order("expired", shows="#again"),

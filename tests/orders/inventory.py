@@ -50,12 +50,13 @@ ASK_AGAIN = text("UPDATE inventory.reservation SET reminders_requested = true WH
 
 class Inventory:
     """The inventory of one test. `neighbour` is what orders calls. `sales` are the rules of an event, until its first
-    hold.
+    hold, and `price_types` the types of some.
     """
 
     def __init__(self, app: FastAPI) -> None:
         self.neighbour = FaultyNeighbour(internal(app))
         self.sales: dict[str, Any] = dict(SALES)
+        self.price_types: dict[str, Sequence[dict[str, Any]]] = {}
         self._app, self._on_sale, self._seats_given = app, set[str](), 0
         self._putting_on_sale = asyncio.Lock()
 
@@ -200,16 +201,19 @@ class Inventory:
     async def _layout(self, event_id: str, currency: str) -> Layout:
         async with self._putting_on_sale:
             if event_id not in self._on_sale:
-                file = EventFile.model_validate(_event_file(event_id, currency, self.sales))
+                types = self.price_types.get(event_id, ())
+                file = EventFile.model_validate(_event_file(event_id, currency, self.sales, types))
                 await self.state.event_files.apply(file, actor="tests", reason=None, dry_run=False)
                 self._on_sale.add(event_id)
         return self.state.catalogue.layout(event_id)
 
 
-def _event_file(event_id: str, currency: str, sales: dict[str, Any]) -> dict[str, Any]:
+def _event_file(
+    event_id: str, currency: str, sales: dict[str, Any], price_types: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     return {
         "event_id": event_id, "name": "A Show", "venue": "A Hall", "currency": currency,
-        "starts_at": "2030-01-01T20:00:00Z", "sales": sales,
+        "starts_at": "2030-01-01T20:00:00Z", "sales": sales, "price_types": list(price_types),
         "sections": [
             {"section_id": "A", "name": "Block A", "kind": "seated", "rows": ROWS, "seats_per_row": SEATS_PER_ROW,
              "price_minor": 6800},
@@ -229,11 +233,15 @@ def _selection(layout: Layout, lines: Sequence[ReservedItem]) -> Selection:
     """The lines at the prices that they had when the fan took them; the event file may have others by now."""
     seats = [
         SeatLine(line.section_id, layout.section("A").position(*line.seat_id.split("-")[1:]), line.seat_id,
-                 line.unit_price_minor)
+                 line.unit_price_minor, line.type_id)
         for line in lines if line.seat_id
     ]  # fmt: skip
-    ga = [GaLine(line.section_id, line.quantity, line.unit_price_minor) for line in lines if not line.seat_id]
-    return Selection(tuple(sorted(seats)), tuple(sorted(ga)))
+    ga = [
+        GaLine(line.section_id, line.quantity, line.unit_price_minor, line.type_id)
+        for line in lines
+        if not line.seat_id
+    ]
+    return Selection(tuple(sorted(seats)), tuple(sorted(ga, key=lambda line: line.key)))
 
 
 @asynccontextmanager

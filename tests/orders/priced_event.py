@@ -15,6 +15,11 @@ FEES = [
     {"name": "Booking fee", "per": "ticket", "amount_minor": 150},
     {"name": "Order fee", "per": "order", "percent": 2.5},
 ]
+PRICE_TYPES = [
+    {"type_id": "adult", "name": "Adult"},
+    {"type_id": "child", "name": "Child", "percent": 50, "proof": "A pupil's card"},
+    {"type_id": "free", "name": "Under 3", "price_minor": 0},
+]
 TAXES = [{"name": "VAT", "percent": 19, "included": True}, {"name": "City tax", "percent": "1.5", "included": False}]
 
 
@@ -27,14 +32,16 @@ class Sale:
 
     async def apply_event_file(
         self, *, fees: Any = (), taxes: Any = (), currency: str = "EUR", price_minor: int = 5000,
-        secret: str = ROOT_SECRET,
+        price_types: Any = (), secret: str = ROOT_SECRET, **more: Any,
     ) -> httpx.Response:  # fmt: skip
-        """Applies an event file with the sections A and GA1."""
+        """Applies an event file with the sections A and GA1; inventory has the price types of the first hold."""
+        self.shop.inventory.price_types[self.event_id] = price_types
         section = {"name": "x", "kind": "ga", "capacity": 100, "price_minor": price_minor}
         file = {
             "event_id": self.event_id, "name": "A test", "venue": "A hall", "currency": currency,
             "starts_at": "2030-01-01T20:00:00Z", "fees": list(fees), "taxes": list(taxes),
-            "sections": [{"section_id": name, **section} for name in ("A", "GA1")],
+            "price_types": list(price_types),
+            "sections": [{"section_id": name, **section} for name in ("A", "GA1")], **more,
         }  # fmt: skip
         return await self.admin_request("PUT", body=file, secret=secret)
 

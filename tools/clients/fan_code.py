@@ -84,6 +84,7 @@ NAMES = {
     "post /orders/{reference}/cancel": "cancel_order",
     "post /orders/{reference}/extend": "extend_order",
     "post /orders/{reference}/email": "correct_order_email",
+    "post /orders/{reference}/names": "change_ticket_names",
     "post /orders/{reference}/payments": "pay_again",
     "get /orders/{reference}/tickets": "tickets",
     "get /orders/{reference}/tickets/{ticket_id}.svg": "ticket_svg",

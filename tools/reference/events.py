@@ -25,6 +25,8 @@ TYPES: dict[str, tuple[str, tuple[str, ...]]] = {
     "order.cancelled": ("It ended unpaid; `status` is `cancelled` or `expired`.", (*ORDER, "reason")),
     "order.refunded": ("Money went back; `status` is `refunded` or `partially_refunded`.",
                        (*ORDER, "amount_minor", "refunded_minor", "charged_minor", "reason")),
+    "order.renamed": ("Names on its `tickets` changed, or its buyer's if there are none; the tickets stay the same.",
+                      (*ORDER, "tickets")),
     "reservation.created": ("Places are held.", HELD),
     "reservation.given-back": ("A part of a hold was released; the rest stays held.",
                                ("reservation_id", "version", "status", "total_minor", "seats", "ga")),
@@ -58,6 +60,7 @@ FIELDS = {
     "currency": "ISO 4217.", "reason": "Why.", "amount_minor": "What went back just now.",
     "refunded_minor": "What went back in all.", "charged_minor": "What was ever charged.",
     "version": "Of the reservation; rises with each event of it.", "order_reference": "The order.",
+    "tickets": "Ticket ids.",
     "seats": "Seat ids.", "ga": "A list of `section_id` and `quantity`.", "epoch": "Of the waiting room.",
     "places": "A list of `[lane, join_seq]`.", "join_seqs": "Runs of numbers: `[first, last]`.",
 }  # fmt: skip

@@ -13,7 +13,9 @@ export class Bill {
   code = null;
   #asked = 0;
 
-  constructor() {
+  /** Calls `quoted(quote)` with each quote. */
+  constructor(quoted) {
+    this.quoted = quoted;
     byId("promo-form").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#apply(byId("promo").value.trim());
@@ -29,6 +31,7 @@ export class Bill {
   }
 
   show(quote) {
+    if (quote.lines) this.quoted(quote);
     this.totalMinor = quote.total_minor;
     this.currency = quote.currency;
     const lines = billLines(quote);
@@ -46,6 +49,11 @@ export class Bill {
 
   get text() {
     return money(this.totalMinor, this.currency);
+  }
+
+  /** Asks once more: the event may ask for something else by now. */
+  again() {
+    this.#ask(this.code).catch(() => {});
   }
 
   /** The code was valid when it was entered and is not any more. */

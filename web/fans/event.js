@@ -147,7 +147,7 @@ class Journey {
     new Best({ eventId, stock, prices, limit: basket.limit, held });
     const timeUp = () => line.nudge();
     this.steps.choosing = new Choosing({ eventId, stock, basket, prices, sections, held, timeUp });
-    this.steps.held = new Hold({ eventId, stock, shown: (reservation) => this.showHall(reservation), over: (reason) => this.chooseAgain(reason) });
+    this.steps.held = new Hold({ eventId, stock, event: this.fact, shown: (reservation) => this.showHall(reservation), over: (reason) => this.chooseAgain(reason) });
   }
 
   /** Called: claims the pass, and restores a reservation that exists already. */

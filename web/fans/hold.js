@@ -10,6 +10,7 @@ import { HeldTickets } from "./held_tickets.js";
 import { refusalWords } from "./limits.js";
 import { browser, tab } from "./memory.js";
 import { MoreTime } from "./more_time.js";
+import { OrderNames } from "./names.js";
 import { Reminder } from "./reminder.js";
 import { chosenPayment, offerWays } from "./paying.js";
 import { fill } from "./words.js";
@@ -17,12 +18,12 @@ import { fill } from "./words.js";
 export class Hold {
   #stop = () => {};
   #sent = null;
-  #bill = new Bill();
+  #bill = new Bill((quote) => this.names.ask(quote, this.stock.sections));
 
   /** Calls `shown(reservation)` with what is held, also after part of it was returned, and `over(reason)` at the end of the
    * step: returned or expired. */
-  constructor({ eventId, stock, shown, over }) {
-    Object.assign(this, { eventId, stock, shown, over });
+  constructor({ eventId, stock, event, shown, over }) {
+    Object.assign(this, { eventId, stock, shown, over, names: new OrderNames(event) });
     byId("checkout").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#pay();
@@ -112,6 +113,7 @@ export class Hold {
   async #pay() {
     if (byId("pay").ariaBusy === "true") return;
     trouble(null);
+    if (!this.names.complete()) return;
     this.#lock(this.#sent ?? this.#body());
     try {
       const key = `${tab(`checkout:${this.eventId}`)}.${this.reservation.reservation_id}`;
@@ -132,6 +134,7 @@ export class Hold {
       currency: this.#bill.currency,
       promo_code: this.#bill.code,
       customer: { name: field("name"), ...this.email.fields },
+      ...this.names.body,
       payment: chosenPayment(),
     };
   }
@@ -156,6 +159,7 @@ export class Hold {
     if (this.email.asks(problem)) return undefined;
     if (problem.slug === "hold-expired") return this.#end(problem.message);
     if (problem.slug === "promo-code-not-valid") this.#bill.refuse(problem);
+    if (problem.slug === "ticket-names-refused") this.#bill.again();
     if (problem.slug !== "price-changed") return trouble(refusalWords(problem));
     this.#bill.show(problem.members);
     return trouble(fill(texts.price_changed, { price: this.#bill.text }));

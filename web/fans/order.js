@@ -6,6 +6,7 @@ import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
 import { money, remaining } from "./format.js";
 import { MoreTime } from "./more_time.js";
+import { NamesChange } from "./names_change.js";
 import { billLines } from "./price.js";
 import { chosenPayment, offerWays } from "./paying.js";
 import { scriptsAreOn } from "./plain.js";
@@ -76,6 +77,7 @@ class OrderPage {
     byId("receipt-pdf").href = `${this.path}/receipt.pdf`;
     this.moreTime = new MoreTime("more-time", (order) => this.#longer(order));
     this.address = new Address(this.path, (order) => this.#changed(order));
+    this.names = new NamesChange(this.path, (order) => this.#changed(order));
     offerWays();
   }
 
@@ -139,7 +141,8 @@ class OrderPage {
     this.#clock(order.status === "pending" ? order.expires_at : null);
     show("again", OVER.has(order.status));
     byId("again").href = `/e/${encodeURIComponent(order.event_id)}`;
-    const shown = [face, order.fulfilled_at, order.refunded_minor, order.refunding_minor].join();
+    const names = JSON.stringify([order.customer.name, order.lines.map((line) => line.names)]);
+    const shown = [face, order.fulfilled_at, order.refunded_minor, order.refunding_minor, names].join();
     if (shown === this.#shown) return;
     this.#shown = shown;
     await this.#turned(title, order);
@@ -155,7 +158,8 @@ class OrderPage {
     show("proof", sold);
     show("calendar", sold);
     show("tickets-pdf", sold && Boolean(order.fulfilled_at));
-    byId("tickets").replaceChildren(...(await tickets(order)));
+    const heard = (issued, places) => this.names.render(order, issued, places);
+    byId("tickets").replaceChildren(...(await tickets(order, heard)));
   }
 
   #total(order) {

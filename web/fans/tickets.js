@@ -9,12 +9,14 @@ const shows = new Map();
 const ISSUED = new Set(["confirmed", "partially_refunded", "refunded", "review"]);
 let moving = null;
 
-/** One list item per ticket, with its code once issued; before that, one per seat and per general-admission section. */
-export async function tickets(order) {
+/** One list item per ticket, with its code once issued; before that, one per seat and per general-admission section. Calls
+ * `heard(issued, {sections, zone})` with the tickets that are issued, or null, and what the event says of their places. */
+export async function tickets(order, heard) {
   const show = await catalogueEntry(order.event_id);
   const issued = ISSUED.has(order.status) ? await ask("GET", `/orders/${order.reference}/tickets`).catch(() => null) : null;
   clearInterval(moving);
   const sections = new Map((show?.sections ?? []).map((section) => [section.section_id, section]));
+  heard(issued, { sections, zone: show?.timezone ?? "UTC" });
   if (issued?.tickets.length) return withCodes(issued, sections, order);
   return order.lines.map((line) => ticket(line, sections, order));
 }
@@ -31,17 +33,19 @@ function withCodes({ tickets: all, window_s: windowS }, sections, order) {
   return nodes;
 }
 
-function admission({ ticket_id: id, status, ...one }, sections, order) {
+function admission({ ticket_id: id, status, name: person, ...one }, sections, order) {
   const { name, place } = placeOf(one, sections);
   const alt = fill(texts.door_code, { place: [name, place].filter(Boolean).join(", ") });
   const good = status === "valid";
   const code = good
     ? element("img", { class: "code", src: `/orders/${order.reference}/tickets/${id}.svg`, alt, width: 232, height: 232 })
     : element("em", { class: "void" }, texts.ticket_void);
-  const node = element("li", { class: "ticket", "data-status": status }, element("strong", {}, name), element("span", {}, place), code, element("code", {}, id));
+  const node = element("li", { class: "ticket", "data-status": status }, element("strong", {}, name), element("span", {}, place), named(person), code, element("code", {}, id));
   paint(node, order.event_id ?? "");
   return node;
 }
+
+const named = (person) => (person ? element("span", { class: "ticket-name" }, person) : null);
 
 /** The section in the words of its venue, and the seat in it. */
 function placeOf({ section_id: ofGa, seat_id: seat }, sections) {
@@ -57,7 +61,8 @@ function renew(image, windowS) {
 function ticket(line, sections, order) {
   const { name, place } = placeOf(line, sections);
   const told = place || fill(texts.tickets, { n: line.quantity ?? 1 });
-  const node = element("li", { class: "ticket" }, element("strong", {}, name), element("span", {}, told));
+  const people = (line.names ?? []).map((one) => one.name).join(texts.list_comma);
+  const node = element("li", { class: "ticket" }, element("strong", {}, name), element("span", {}, told), named(people));
   paint(node, order.event_id ?? "");
   return node;
 }

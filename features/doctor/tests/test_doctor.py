@@ -118,23 +118,25 @@ async def test_an_address_without_https_is_worth_a_look_unless_it_is_this_machin
 
 
 async def test_prices_that_no_provider_can_charge_are_named() -> None:
-    asked: list[list[str]] = []
+    asked: list[tuple[str, str]] = []
     levels = [{"name": "Front", "rows": [1, 1], "price_minor": 9_000, "fee_minor": 0}]
     seated = {"section_id": "A", "name": "A", "kind": "seated", "rows": 2, "seats_per_row": 2, "price_minor": 5_000}
     floor = {"section_id": "B", "name": "B", "kind": "ga", "capacity": 1, "price_minor": 5_000, "fee_minor": 125}
     stock = StockPart.model_validate({
         "event_id": "a", "name": "A", "venue": "Hall", "currency": "KWD", "starts_at": "2030-01-01T20:00:00Z",
+        "price_types": [{"type_id": "adult", "name": "Adult"}, {"type_id": "child", "name": "Child", "percent": 50}],
         "sections": [{**seated, "price_levels": levels}, floor],
     })  # fmt: skip
 
     def answer(request: httpx.Request) -> httpx.Response:
         assert request.url.path == "/admin/orders/events/a/amounts"
-        asked.append(request.url.params.get_list("each"))
+        asked.extend(request.url.params.multi_items())
         return httpx.Response(200, json={"refusals": ["a ticket of KWD 5.125: no"] * 2})
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
         [check] = await amounts(AdminClient(client, "http://suite.example", "key"), "a", stock)
-    assert asked == [["5000", "5125", "9000"]]
+    usual = [("each", minor) for minor in ("5000", "5125", "9000")]
+    assert asked == usual + [("each_of_type", f"{minor}:child") for minor in (2500, 2625, 4500)]
     assert (check.subject, check.verdict, check.found) == ("Amounts", "broken", "a ticket of KWD 5.125: no")
 
 

@@ -2,11 +2,13 @@
 
 A mail whose content is no longer true is not composed: it is obsolete, or it is too early and due again later.
 
-Mails are in the language of their order or hold, as plain text and as escaped HTML. They contain nothing a buyer typed,
-so this server cannot be used as a spam relay. A mail is no proof of purchase: it links to the order page, which is.
+Mails are in the language of their order or hold, as plain text and as escaped HTML. They contain nothing a buyer
+typed, so this server cannot be used as a spam relay: names are on the attached tickets alone. A mail is no proof of
+purchase: it links to the order page, which is.
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from email.headerregistry import Address
@@ -18,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 from features.mail.orders.reminders import LEAD_S, UNSUBSCRIBE, has_opted_out
 from features.mail.orders.smtp import MailSettings, needs_smtputf8, parse_mailbox, parse_sender
-from services.orders.model.order import SOLD_STATUSES, customer_key
+from services.orders.model.order import SOLD_STATUSES, TypeName, customer_key
 from services.orders.settings import Settings
 from services.orders.steps.run import InventoryBatcher
 from services.orders.store.store import OrderStore
@@ -65,16 +67,25 @@ class EmailContent:
 
 def order_email(
     kind: str, show: ShowInfo, reference: str, *, text: Words, currency: str, amount_minor: int, link: str,
-    attachment: tuple[str, bytes] | None = None, bill: Bill = NO_BILL,
+    attachment: tuple[str, bytes] | None = None, bill: Bill = NO_BILL, types: Sequence[TypeName] = (),
 ) -> EmailContent:  # fmt: skip
     """A mail about an order that was confirmed or refunded; `amount_minor` is what was paid or refunded. A confirmation
-    has the whole bill, the news of a refund its sums.
+    has the whole bill and what is shown at the door for tickets of these price types, the news of a refund its sums.
     """
     name, amount = single_line(show.name), text.money(amount_minor, currency)
     show_line = text.listed(name, show.when(text), single_line(show.venue))
     back, (rows, sums, taxes) = text("mail_back", amount=amount), bill.written(text, currency)
     paragraphs = {
-        "confirmed": (text("mail_going", show=show_line), text("mail_paid", amount=amount), text("mail_keep")),
+        "confirmed": (
+            text("mail_going", show=show_line),
+            text("mail_paid", amount=amount),
+            text("mail_keep"),
+            *(
+                text("mail_proof", type=single_line(each.name), proof=single_line(each.proof))
+                for each in types
+                if each.proof
+            ),
+        ),
         "refunded": (text("mail_refunded", show=show_line), back),
         "oversold": (text("mail_oversold"), back),
         "late": (text("mail_late"), back),
@@ -218,7 +229,7 @@ class MailComposer:
             amount_minor=order.total_minor if pending.amount_minor is None else pending.amount_minor,
             link=f"{self.settings.public_url}/o/{order.reference}#key={token}",
             attachment=(f"tickets-{order.reference}.pdf", paper) if paper else None,
-            bill=order_bill(order, show, words(order.language)),
+            bill=order_bill(order, show, words(order.language)), types=order.types_left,
         )  # fmt: skip
 
     async def _hold_email(self, pending: PendingMail, show: ShowInfo) -> EmailContent:

@@ -4,17 +4,19 @@ from datetime import UTC, datetime
 from email import message_from_bytes
 from email.policy import default
 from html import unescape
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from features.mail.orders.compose import EmailContent, build_message, hold_email, order_email, single_line
 from features.mail.orders.smtp import parse_sender, server_of
+from services.orders.model.order import TypeName
 from services.orders.settings import Settings
 from services.orders.tickets.show import ShowInfo
 from shared.rules.currencies import format_money
 from shared.web.parts import with_settings_of_parts
-from shared.words.words import words
+from shared.words.words import LANGUAGES, words
 from tests.orders.shop import NAMES, WORD_OF_68
 
 SENDER = parse_sender("Onsale <tickets@example.org>")
@@ -61,6 +63,19 @@ def test_an_event_name_adds_no_header_and_no_markup():
         assert "<script" not in html
         assert "&lt;script&gt;" in html
     assert "a=1&amp;b=2" in parsed(contents[0]).get_body(("html",)).get_content()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_confirmation_says_what_is_shown_at_the_door(language):
+    text, types = words(language), [TypeName("adult", "Adult"), TypeName("child", "Ch\nild", "A <card>")]
+    told: dict[str, Any] = {"currency": "EUR", "amount_minor": 100, "link": "https://x", "types": types}
+    confirmed = parsed(order_email("confirmed", ShowInfo("e", "Rock"), "REF", text=text, **told))
+    proof = text("mail_proof", type="Ch ild", proof="A <card>")
+    assert proof in confirmed.get_body(("plain",)).get_content()
+    assert "A &lt;card&gt;" in confirmed.get_body(("html",)).get_content()
+    assert "Adult" not in confirmed.get_body(("plain",)).get_content()
+    refunded = parsed(order_email("refunded", ShowInfo("e", "Rock"), "REF", text=text, **told))
+    assert "<card>" not in refunded.get_body(("plain",)).get_content()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,10 @@ from pypdf import PdfReader
 
 from shared.security.tokens import read_order_token
 from shared.words.words import LANGUAGES, words
+from tests.orders.checkout.test_names import bought as bought_with_names
+from tests.orders.checkout.test_names import ids_of, rename
 from tests.orders.delivery.test_tickets import apply_event_file
+from tests.orders.priced_event import open_sale
 from tests.orders.shop import DROP, Shop, mail_dispatcher, mail_rows, make_mail_due, pass_header, send_due
 from tests.support.neighbours import Call
 from tests.support.wait import wait_until
@@ -161,6 +164,22 @@ async def test_tickets_are_attached_if_the_operator_wants_it_and_papers_are_prin
     await wait_until(lambda: mailbox.received)
     attached = [part.get_content() for part in mailbox.received[0].iter_attachments()]
     assert [len(PdfReader(io.BytesIO(paper)).pages) for paper in attached] == pages
+
+
+async def test_names_on_tickets_are_in_the_attached_tickets_alone(processes, mailbox):
+    """Anybody can have a mail sent to anybody: it says nothing that was typed."""
+    shop = await processes.open(smtp_url=mailbox.url, mail_tickets=True)
+    sale = await open_sale(shop, sales={"names": "ticket"})
+    reference = await bought_with_names(sale, ["Visit", "evil", "example"])
+    [first, *_] = await ids_of(sale, reference)
+    await rename(sale, reference, names={first: "Grace Hopper"})
+    await send_due(shop)
+    [mail] = mailbox.received
+    bodies = "".join(mail.get_body(preferencelist=(kind,)).get_content() for kind in ("plain", "html"))
+    assert not [name for name in ("Visit", "Hopper") if name in bodies]
+    [paper] = [part.get_content() for part in mail.iter_attachments()]
+    pages = [page.extract_text() for page in PdfReader(io.BytesIO(paper)).pages]
+    assert ["Hopper" in pages[0], "Visit" in pages[0], "evil" in pages[1]] == [True, False, True]
 
 
 async def test_without_a_mail_server_no_mail_is_written(shop):

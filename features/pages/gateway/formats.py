@@ -111,9 +111,16 @@ def places(text: Words, lines: Sequence[tuple[str, str | None, int]], names: Map
     return [_place(text, names.get(section, section), seat, quantity) for section, seat, quantity in lines]
 
 
+def name_label(text: Words, n: int, section_id: str, seat_id: str | None, names: Mapping[str, str]) -> str:
+    """Of the field for the name on a ticket: which one it is, by its number and its place."""
+    place = _place(text, names.get(section_id, section_id), seat_id, 0)
+    return text("name_on_ticket", n=n, place=place)
+
+
 def _place(text: Words, section: str, seat_id: str | None, quantity: int) -> str:
+    """A seat, so many tickets of a section or, without a number, the section."""
     if seat_id is None:
-        return text("several", n=quantity, name=section)
+        return text("several", n=quantity, name=section) if quantity else section
     _, row, number = seat_id.split("-")
     return text("seat", section=section, row=row, number=number)
 

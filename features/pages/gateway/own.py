@@ -7,11 +7,23 @@ import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from features.pages.contracts import CheckoutFacts, FoundReservation, OwnOrder, ReadCheckout, ShopClient
 from features.pages.gateway.event_page import OVER
-from features.pages.gateway.formats import BillLine, Ways, bill, places, remaining, seconds_until, ways
+from features.pages.gateway.formats import (
+    BillLine,
+    Ways,
+    bill,
+    moment,
+    name_label,
+    places,
+    remaining,
+    seconds_until,
+    ways,
+)
 from features.pages.gateway.stock import EventStock, SeatPlan, SeatTables, SectionRow
 from shared.contracts.inventory import Reservation
 from shared.contracts.orders import OrderView
@@ -34,11 +46,14 @@ CALLED_AGAIN_S, PAYING_AGAIN_S = 15, 3
 
 
 class TypedEmail(NamedTuple):
-    """The name and e-mail address that the fan typed before the API refused, and the address probably meant."""
+    """The names and the e-mail address that the fan typed before the API refused, and the address probably meant.
+    `names` are those on tickets, by their place from 1.
+    """
 
     name: str = ""
     email: str = ""
     meant: str = ""
+    names: Mapping[int, str] = MappingProxyType({})
 
     @classmethod
     def of(cls, fields: Mapping[str, str], slug: str | None) -> "TypedEmail":
@@ -47,14 +62,17 @@ class TypedEmail(NamedTuple):
         if slug == "email-likely-mistyped" and email:
             with suppress(ValueError):
                 meant = suggested_address(email)
-        return cls(fields.get("name", ""), email, meant or "")
+        names = {int(n): name for key, name in fields.items() if (n := key.removeprefix("name.")).isdecimal()}
+        return cls(fields.get("name", ""), email, meant or "", names)
 
 
 NOTHING_TYPED = TypedEmail()
 
 
 class HeldCheckout(NamedTuple):
-    """A hold that may be paid; `promo` is the code that was entered, and `promo_holds` whether it is valid."""
+    """A hold that may be paid; `promo` is the code that was entered, and `promo_holds` whether it is valid. `names` are
+    the labels of the fields for names on tickets; with `one_name` the buyer's is on all of them.
+    """
 
     reservation_id: str
     extended: bool
@@ -66,6 +84,9 @@ class HeldCheckout(NamedTuple):
     promo: str
     promo_holds: bool
     ways: Ways
+    names: list[str]
+    names_note: str
+    one_name: bool
 
 
 @dataclass(slots=True)
@@ -153,13 +174,22 @@ def checkout(
     text: Words, stock: EventStock, held: Reservation, facts: CheckoutFacts, *, promo: str, extended: bool
 ) -> HeldCheckout:
     quote, names = facts.quote, {section.section_id: section.name for section in stock.event.sections}
+    tickets = [line for line in quote.lines for _ in range(line.quantity)] if quote.names == "ticket" else []
     return HeldCheckout(
         reservation_id=held.reservation_id, extended=extended,
         tickets=places(text, [(line.section_id, line.seat_id, line.quantity) for line in held.lines], names),
         bill=bill(text, quote.lines, quote.extras, quote.currency),
         total=text.money(quote.total_minor, quote.currency), total_minor=quote.total_minor, currency=quote.currency,
         promo=promo, promo_holds=bool(promo) and facts.refusal is None, ways=ways(text, facts.providers),
+        names=[name_label(text, n, each.section_id, each.seat_id, names) for n, each in enumerate(tickets, start=1)],
+        names_note=_names_note(text, stock.event.names_until, stock.event.timezone), one_name=quote.names == "order",
     )  # fmt: skip
+
+
+def _names_note(text: Words, until: datetime | None, zone: str, *, one_name: bool = False) -> str:
+    """What names are for, and until when they may be changed."""
+    what = text("name_on_all" if one_name else "names_each")
+    return f"{what} {text('names_until', time=moment(text, until, zone))}" if until else what
 
 
 def _step(status: Mapping[str, Any]) -> str:
@@ -200,6 +230,14 @@ CHANGEABLE = SOLD | {"pending", "review"}
 AGAIN_S = 3
 
 
+class NameField(NamedTuple):
+    """A field for a name that may be changed; of all tickets, or of this one."""
+
+    ticket_id: str | None
+    label: str
+    value: str
+
+
 @dataclass(slots=True)
 class OwnOrderView:
     """What `own_order.html` renders; without an order this browser has no key to it."""
@@ -224,13 +262,17 @@ class OwnOrderView:
     is_over: bool = False
     may_cancel: bool = False
     mails: str = ""
+    names: list[NameField] | None = None
+    names_note: str = ""
     typed: TypedEmail = NOTHING_TYPED
     again_s: int | None = None
     still: bool = False
 
 
-def order_view(text: Words, own: OwnOrder, *, event_name: str, sections: Mapping[str, str]) -> OwnOrderView:
-    """`sections` are names by id."""
+def order_view(
+    text: Words, own: OwnOrder, *, event_name: str, sections: Mapping[str, str], zone: str = "UTC"
+) -> OwnOrderView:
+    """`sections` are names by id, `zone` is that of the venue."""
     order, face = own.order, face_of(own.order)
     known = "oversold" if face == "refunded" and order.oversold else face
     title, more = (f"order_{known}", f"order_{known}_text") if known in FACES else ("order_other", "")
@@ -246,15 +288,42 @@ def order_view(text: Words, own: OwnOrder, *, event_name: str, sections: Mapping
         progress=text(PROGRESS[order.progress]) if pending and order.progress in PROGRESS else "",
         left=remaining(text, seconds_until(order.expires_at)) if pending else "",
         event_name=event_name,
-        tickets=places(text, [(line.section_id, line.seat_id, line.quantity) for line in order.lines], sections),
+        tickets=_tickets(text, order, sections),
         bill=bill(text, order.lines, order.extras, order.currency),
         total=text.money(order.total_minor, order.currency),
         sums=[(text(name), text.money(minor, order.currency)) for name, minor in sums if minor > 0],
         ways=ways(text, own.providers), has_papers=bool(order.confirmed_at),
         has_tickets=sold and bool(order.fulfilled_at), is_over=order.status in ENDED,
+        names=_names(text, own, sections),
+        names_note=_names_note(text, own.names_until, zone, one_name=own.names == "order"),
         mails=_mails(text, order), may_cancel=pending and face != "cancelling",
         again_s=AGAIN_S if _changes_by_itself(order, face) else None,
     )  # fmt: skip
+
+
+def _tickets(text: Words, order: OrderView, sections: Mapping[str, str]) -> list[str]:
+    """Tickets by section and seat, with the names on them."""
+    lines = places(text, [(line.section_id, line.seat_id, line.quantity) for line in order.lines], sections)
+    names = [text.listed(*(one.name for one in line.names)) for line in order.lines]
+    return [
+        text("labelled", label=place, what=of_line) if of_line else place
+        for place, of_line in zip(lines, names, strict=True)
+    ]
+
+
+def _names(text: Words, own: OwnOrder, sections: Mapping[str, str]) -> list[NameField]:
+    """What the buyer may change: nothing before tickets are issued, and once it is too late."""
+    order = own.order
+    if own.names == "none" or not order.fulfilled_at or (own.names_until and own.names_until <= datetime.now(UTC)):
+        return []
+    if own.names == "order":
+        name = order.customer.name or ""
+        return [NameField(None, text("name_label"), name)] if order.status in CHANGEABLE else []
+    valid = [(line, one) for line in order.lines for one in line.names if not one.void]
+    return [
+        NameField(one.ticket_id, name_label(text, n, line.section_id, line.seat_id, sections), one.name)
+        for n, (line, one) in enumerate(valid, start=1)
+    ]
 
 
 def _mails(text: Words, order: OrderView) -> str:

@@ -239,7 +239,8 @@ async def _own_order(pages: FanPages, text: Words, reference: str, request: Requ
         return OwnOrderView(reference, problem=_problem_words(text, problem.slug), again_s=again_s)
     event = (await pages.events.shell(own.order.event_id, text.language)).facts.event
     names = {section.section_id: section.name for section in event.sections} if event else {}
-    return order_view(text, own, event_name=event.name if event else "", sections=names)
+    zone = event.timezone if event else "UTC"
+    return order_view(text, own, event_name=event.name if event else "", sections=names, zone=zone)
 
 
 def _personal(request: Request, shell: Shell, slots: Mapping[str, str], *, again: str = "") -> Answer:

@@ -67,7 +67,8 @@ class Papers:
     async def warnings_of(self, file: EventFile) -> list[str]:
         """What an operator should know before the texts of this event file are printed."""
         fees, taxes = (fee.name for fee in file.fees), (tax.name for tax in file.taxes)
-        texts = [file.name, file.venue, *(section.name for section in file.sections), *fees, *taxes]
+        types = (text for each in file.price_types for text in (each.name, each.proof or ""))
+        texts = [file.name, file.venue, *(section.name for section in file.sections), *types, *fees, *taxes]
         missing = await self.printer.unprintable(texts)
         named = ", ".join(f"{sign} (U+{ord(sign):04X})" for sign in missing[:NAMED_MAX])
         more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
@@ -146,12 +147,10 @@ def _places(order: Order, show: ShowInfo) -> str:
     """The order and its tickets that are still good, a line each."""
     text = words(order.language)
     kept = [line for line in order.lines if line.remaining]
-    places = (
-        show.place(line.section_id, line.seat_id, text)
-        if line.seat_id
-        else text("several", n=line.remaining, name=show.place(line.section_id, None, text))
-        for line in kept
-    )
+    named = [
+        (line, show.ticket(line.section_id, line.seat_id, order.price_types.find(line.type_id), text)) for line in kept
+    ]
+    places = (name if line.seat_id else text("several", n=line.remaining, name=name) for line, name in named)
     return "\n".join((text("mail_order", reference=order.reference), *places))
 
 

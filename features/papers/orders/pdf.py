@@ -23,18 +23,21 @@ from services.orders.model.order import Order
 from services.orders.settings import Settings
 from services.orders.tickets.bill import day_of, order_bill
 from services.orders.tickets.show import ShowInfo
-from services.orders.tickets.tickets import ticket_code, tickets_of
+from services.orders.tickets.tickets import name_on, ticket_code, tickets_of
 from shared.concurrency.coalescing import SingleFlight
 from shared.errors.problems import Overloaded
 from shared.words.words import words
 
 PAGES_MAX = 200
+QR, QR_BELOW_TYPE = 58, 48  # mm of a side; where a ticket says more the code leaves it the space
 Draw = Callable[[Canvas], None]
 T = TypeVar("T")
 
 
 class TicketPage(NamedTuple):
-    """The content of one ticket. Without a code it tells the holder to show the order page."""
+    """The content of one ticket. Without a code it tells the holder to show the order page. `price_type` and `proof`
+    are empty where there is none.
+    """
 
     language: str
     show: str
@@ -44,6 +47,9 @@ class TicketPage(NamedTuple):
     reference: str
     ticket_id: str
     code: str | None
+    price_type: str = ""
+    proof: str = ""
+    name: str = ""
 
 
 class Receipt(NamedTuple):
@@ -115,14 +121,20 @@ class PdfRenderer:
         draw = partial(Letters(text, custom_font=self._has_custom_font).draw, canvas)
         width, height = A6
         left, width_max = 9 * mm, width - 18 * mm
-        y = draw(page.show, left, height - 14 * mm, width_max, size=15, bold=True, lines=3)
+        y = draw(page.show, left, height - 14 * mm, width_max, size=15, bold=True, lines=2 if page.price_type else 3)
         y = draw(page.when, left, y - 1 * mm, width_max, size=9, lines=2)
         y = draw(page.venue, left, y, width_max, size=9, lines=3)
-        draw(page.place, left, y - 2 * mm, width_max, size=12, bold=True, lines=2)
+        y = draw(page.place, left, y - 2 * mm, width_max, size=12, bold=True, lines=2)
+        if page.price_type:
+            y = draw(page.price_type, left, y - 1 * mm, width_max, size=14, bold=True)
+        if page.proof:
+            draw(text("ticket_proof", proof=page.proof), left, y, width_max, size=8, lines=2)
         if page.code is not None:
-            _draw_qr(canvas, page.code, (width - 58 * mm) / 2, 19 * mm, 58 * mm)
+            size = (QR_BELOW_TYPE if page.price_type else QR) * mm
+            _draw_qr(canvas, page.code, (width - size) / 2, 19 * mm, size)
         else:
             draw(text("paper_code_moves"), left, 50 * mm, width_max, size=11, lines=3)
+        draw(page.name, left, 14.5 * mm, width_max, size=10, bold=True)
         foot = text("paper_ticket", reference=page.reference, ticket=page.ticket_id)
         draw(foot, left, 11 * mm, width_max, size=8)
 
@@ -181,6 +193,9 @@ def ticket_pages(order: Order, show: ShowInfo, settings: Settings) -> list[Ticke
             language=text.language, show=show.name, when=show.when(text), venue=show.venue,
             place=show.place(one.section_id, one.seat_id, text), reference=order.reference, ticket_id=one.ticket_id,
             code=None if settings.ticket_window_s else ticket_code(settings, order, one),
+            price_type=one.of_type.name if one.of_type else "",
+            proof=(one.of_type.proof or "") if one.of_type else "",
+            name=name_on(one, order, show) or "",
         )
         for one in tickets_of(order)
         if one.is_valid

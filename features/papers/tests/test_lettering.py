@@ -232,7 +232,7 @@ async def test_names_of_every_script_and_length_stay_on_the_paper_and_off_the_co
     long = [WORD_OF_68 * 2, "W" * 200, "東" * 200, "ก" * 200, "Block " + "X" * 190]
     names = [*NAMES.values(), *long]
     reader = await render(
-        *(TicketPage("en", n, "when " * 20, n, n, "REFERENCE123", "TICKET", "T1.code") for n in names)
+        *(TicketPage("en", n, "when " * 20, n, n, "REFERENCE123", "TICKET", "T1.code", n[:100]) for n in names)
     )
     for name, page in zip(names, reader.pages, strict=True):
         places = positions(page)
@@ -241,6 +241,31 @@ async def test_names_of_every_script_and_length_stay_on_the_paper_and_off_the_co
         assert not between, f"{name} is drawn over the code"
     fonts = {font for page in reader.pages for font in page["/Resources"]["/Font"].values()}  # type: ignore[index]
     assert all("/FontFile2" in font.get_object().get("/FontDescriptor", {"/FontFile2": 0}) for font in fonts)
+
+
+async def test_price_type_and_proof_of_every_length_stay_off_the_code() -> None:
+    names = [*NAMES.values(), "W" * 200, WORD_OF_68 * 2, "東" * 200]
+    pages = [
+        TicketPage(
+            "en", n, "when " * 20, n, n, "REFERENCE123", "TICKET", "T2.code", price_type=n[:60], proof=(n * 9)[:120]
+        )
+        for n in names
+    ]
+    for name, page in zip(names, (await render(*pages)).pages, strict=True):
+        places = positions(page)
+        assert all(9 * mm - 1 <= x <= A6[0] - 9 * mm and 0 < y < A6[1] for x, y in places)
+        assert not [y for _, y in places if 19 * mm < y < 67 * mm], f"{name} is drawn over the code"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+async def test_a_ticket_says_its_price_type_and_what_is_shown_at_the_door(language: str) -> None:
+    usual = TicketPage(
+        language, "Show", "when", "Hall", "Floor", "REFERENCE123", "TICKET", "T2.code", price_type="Adult"
+    )
+    child, adult = (await render(usual._replace(price_type="Child", proof="Card 7"), usual)).pages
+    assert {"Child", "Card", "7"} <= set(child.extract_text().split())
+    assert "Adult" in adult.extract_text()
+    assert "Card" not in adult.extract_text()
 
 
 async def test_a_long_receipt_goes_on_on_further_pages() -> None:

@@ -20,10 +20,13 @@ from shared.contracts.prices import PriceRules
 from shared.errors.problems import Overloaded
 from shared.security.tokens import order_cookie, sign_order_token
 from shared.words.words import LANGUAGES, words
+from tests.orders.checkout.test_names import NAMES, ids_of, rename
+from tests.orders.checkout.test_names import bought as bought_with_names
 from tests.orders.delivery.test_bill import RECEIPT_OF_TRIAL, order_of
 from tests.orders.delivery.test_bill import SHOW as SHOW_OF_BILL
 from tests.orders.delivery.test_tickets import SHOW, apply_event_file, bought, get
 from tests.orders.inventory import EVENT
+from tests.orders.priced_event import open_sale
 from tests.orders.shop import ROOT
 from tests.support.running.suite import problem
 from tests.support.wait import wait_until
@@ -61,6 +64,32 @@ async def test_tickets_and_receipt_are_rendered_as_pdf(shop):
     [receipt, *_] = pdf_pages((await get(shop, f"/orders/{reference}/receipt.pdf")).content)
     for text in (reference, "2 × Floor", "€28.00", "€68.00", "by sandbox", "Ada"):
         assert text in receipt
+
+
+async def test_each_ticket_has_its_name_also_after_a_change(shop):
+    sale = await open_sale(shop, sales={"names": "ticket"})
+    reference = await bought_with_names(sale, [*NAMES[:2], "Bob"])
+    path = f"/orders/{reference}/tickets.pdf"
+    key = {"authorization": f"Bearer {sign_order_token(shop.settings.order_token_keys, reference)}"}
+    before = await shop.http.get(path, headers=key)
+    assert [[name for name in (*NAMES[:2], "Bob") if name in page] for page in pdf_pages(before.content)] == [
+        ["Ada Lovelace"], ["Grace Hopper"], ["Bob"]
+    ]  # fmt: skip
+    [_, second, _] = await ids_of(sale, reference)
+    await rename(sale, reference, names={second: "Mary Jackson"})
+    after = await shop.http.get(path, headers=key)
+    assert after.headers["etag"] != before.headers["etag"]
+    changed = pdf_pages(after.content)[1]
+    assert ("Mary Jackson" in changed, "Grace" in changed, second in changed) == (True, False, True)
+
+
+async def test_all_tickets_have_the_one_name_of_an_order(shop):
+    sale = await open_sale(shop, sales={"names": "order"})
+    reference = await bought_with_names(sale)
+    await rename(sale, reference, name="Grace Hopper")
+    key = {"authorization": f"Bearer {sign_order_token(shop.settings.order_token_keys, reference)}"}
+    pages = pdf_pages((await shop.http.get(f"/orders/{reference}/tickets.pdf", headers=key)).content)
+    assert ["Grace Hopper" in page for page in pages] == [True] * 3
 
 
 async def test_papers_need_the_holder_or_the_order_token_that_a_mail_carries(shop):

@@ -25,7 +25,7 @@ SEAT_COLUMNS = (
 )  # fmt: skip
 SALE_COLUMNS = (
     "reservation_id", "order_reference", "confirmed_at", "section_id", "section_name", "seat_id", "quantity",
-    "unit_price_minor", "currency", "holder", "email",
+    "unit_price_minor", "currency", "holder", "email", "type_id",
 )  # fmt: skip
 Cells = AsyncIterator[list[tuple[Any, ...]]]
 
@@ -59,7 +59,7 @@ async def seats(db: AsyncEngine, layout: Layout) -> Cells:
 
 
 async def sales(db: AsyncEngine, layout: Layout) -> Cells:
-    """One row per sold seat, and per reservation and GA section."""
+    """One row per sold seat, and per reservation, GA section and price type."""
 
     def cells(row: Row[Any]) -> tuple[Any, ...]:
         section = layout.sections.get(row.section_id)
@@ -67,9 +67,9 @@ async def sales(db: AsyncEngine, layout: Layout) -> Cells:
         return (
             row.reservation_id, row.order_reference, row.confirmed_at.isoformat(), row.section_id,
             section.name if section else None, seat_id, row.quantity, row.unit_price_minor, row.currency,
-            row.holder, row.email,
+            row.holder, row.email, row.type_id or layout.usual_type_id,
         )  # fmt: skip
 
-    first = {"reservation_id": "", "section_id": "", "position": -1}
+    first = {"reservation_id": "", "section_id": "", "position": -1, "type_id": ""}
     async for rows in pages(db, SALES, (*first,), event_id=layout.event_id, count_max=PAGE_ROWS, **first):
         yield [cells(row) for row in rows]

@@ -1,5 +1,5 @@
-"""Exports of an event: its orders as CSV, a line for each seat and one for the GA tickets of each section; and its
-tickets, valid or void, as JSON and as CSV, for scanners that work without a network.
+"""Exports of an event: its orders as CSV, a line for each seat and one for the GA tickets of each section and
+price type; and its tickets, valid or void, as JSON and as CSV, for scanners that work without a network.
 
 They are read in pages. Where codes rotate an export of tickets has the secret of each, so it is for operators only.
 """
@@ -14,9 +14,11 @@ from sqlalchemy import Row, TextClause
 
 from features.reports.reading import csv_download, pages
 from features.reports.schemas import ScannerTicket, ScannerTickets
+from services.orders.model.order import TypeNames
 from services.orders.settings import Settings
 from services.orders.state import OrdersState
 from services.orders.tickets.tickets import ORDER_PREFIX_CHARS, ticket_secret
+from shared.contracts.event_parts.price_types import USUAL
 from shared.contracts.fields import EventId
 from shared.postgres.engine import AsyncEngine, statement
 from shared.runtime.clock import from_datetime, now_ms, rfc3339
@@ -32,7 +34,7 @@ ORDER_COLUMNS = (
     "reference", "status", "created_at", "confirmed_at", "customer_name", "customer_email", "customer_phone",
     "total_minor", "currency", "section_id", "seat_id", "quantity", "returned", "unit_price_minor", "provider",
     "charge_ref", "charged_minor", "refunded_minor", "paid_minor", "discounts_minor", "fees_minor", "taxes_minor",
-    "included_taxes_minor", "refunded_outside_minor", "disputed_minor", "dispute",
+    "included_taxes_minor", "refunded_outside_minor", "disputed_minor", "dispute", "type_id", "type_name",
 )  # fmt: skip
 TICKET_COLUMNS = tuple(ScannerTicket.model_fields)
 Status = Annotated[Literal["valid", "void"] | None, Query(description="Only tickets of this status")]
@@ -96,8 +98,9 @@ async def _tickets(
 
 
 def _of_order(order: Row[Any], settings: Settings, status: str | None) -> Iterator[dict[str, Any]]:
-    issued_at = rfc3339(from_datetime(order.fulfilled_at))
+    issued_at, types = rfc3339(from_datetime(order.fulfilled_at)), TypeNames.read(order.price_types)
     for line in order.lines:
+        of_type = types.find(line.get("type_id", USUAL))
         for ticket in line["tickets"]:
             void_at_ms = ticket.get("void_at_ms")
             if status in (None, "void" if void_at_ms else "valid"):
@@ -107,4 +110,8 @@ def _of_order(order: Row[Any], settings: Settings, status: str | None) -> Iterat
                     "issued_at": issued_at, "void_at": rfc3339(void_at_ms) if void_at_ms else None,
                     "void_reason": ticket.get("void_reason"),
                     "secret": b64(ticket_secret(settings, ticket["id"])) if settings.ticket_window_s else None,
+                    "type_id": of_type.type_id if of_type else None,
+                    "type_name": of_type.name if of_type else None,
+                    "proof": of_type.proof if of_type else None,
+                    "name": ticket.get("name") or order.name,
                 }  # fmt: skip

@@ -13,6 +13,7 @@ from shared.concurrency.background import Quiet
 from shared.errors.problems import Unavailable
 from tests.inventory.actions import audit_log, reconcile, second_reconciler, sell, sql, status
 from tests.inventory.conftest import ADMIN_KEY, EVENT, OPERATOR_KEY, Inventory, event_file
+from tests.inventory.reservations.test_price_types import priced_file
 from tests.support.running.suite import problem
 
 pytestmark = pytest.mark.usefixtures("own_database")
@@ -101,6 +102,34 @@ async def test_cancel_latest_returns_and_refunds_the_latest_sales(inventory: Inv
     assert [(r["reservation_id"], r["reason"]) for r in returned] == [(ids[4], "oversell")]
     again = await inventory.reserve("fan-4", ga_section="GA1", ga_quantity=1)
     assert again.status_code == 201, "the limit of the fan is free again"
+
+
+async def test_a_latest_buyer_of_several_price_types_loses_all_tickets(inventory: Inventory) -> None:
+    """Two lines of one section are one buyer's; a buyer before keeps the tickets."""
+    await inventory.put(priced_file(oversell={"policy": "cancel_latest", "review_percent": 100}))
+    await inventory.state.redis_monitor.check()
+    first = await sell(inventory, "fan-0", ga_section="GA1", ga_quantity=2)
+    mixed = [{"section_id": "GA1", "quantity": 2, "type_id": "child"}, {"section_id": "GA1", "quantity": 1}]
+    last = await sell(inventory, "fan-1", ga=mixed)
+    await sql(inventory, DROP_CONSTRAINT, SHRINK, capacity=4)
+    await inventory.state.redis_monitor.check()
+    await reconcile(inventory)
+    await request_refunds(inventory.state)
+    assert [await status(inventory, each) for each in (first, last)] == ["confirmed", "returned"]
+    assert inventory.orders.refunds == ["order-fan-1"]
+
+
+async def test_the_latest_buyers_of_a_type_lose_what_is_beyond_its_number_in_all(inventory: Inventory) -> None:
+    await inventory.put(priced_file(oversell={"policy": "cancel_latest", "review_percent": 100}))
+    await inventory.state.redis_monitor.check()
+    adult = await sell(inventory, "fan-0", seats=["A-1-1"])
+    first = await sell(inventory, "fan-1", ga=[{"section_id": "GA1", "quantity": 1, "type_id": "child"}])
+    last = await sell(inventory, "fan-2", seats=["A-1-2"], types={"A-1-2": "child"})
+    await sql(inventory, DROP_CONSTRAINT, SHRINK.replace("GA1", "~child"), capacity=1)
+    await inventory.state.redis_monitor.check()
+    await reconcile(inventory)
+    await request_refunds(inventory.state)
+    assert [await status(inventory, each) for each in (adult, first, last)] == ["confirmed", "confirmed", "returned"]
 
 
 async def test_a_cancellation_above_the_limit_needs_the_approval_of_an_admin(inventory: Inventory) -> None:

@@ -29,6 +29,7 @@ from features.support.schemas import (
     EventRefundRequest,
     EventRefundResume,
     OrderPage,
+    RenameRequest,
     ResolveRequest,
     Timeline,
     TimelineEntry,
@@ -40,13 +41,16 @@ from services.orders.model.rules import RefundSelection, allowed_decisions
 from services.orders.model.update import OrderUpdate
 from services.orders.model.view import admin_view
 from services.orders.problems import OrderNotPending, RefundRefused
+from services.orders.requests.names import change_names
 from services.orders.requests.requests import RefundRequest, cancellation, record, refund_in, request_refund
 from services.orders.state import OrdersState
 from services.orders.store.store import OrderStore, read_in, read_many, save_in, wake_in
 from services.orders.tables import audit_log, open_order, webhook_inbox
+from services.orders.tickets.show import read_show
 from shared.audit_log import Actor, of_event
 from shared.concurrency.background import Quiet, wake
 from shared.contracts.admin.orders import AdminOrder, Reason
+from shared.contracts.event_parts.names import NamesChange
 from shared.contracts.fields import NO_NULL, EventId, tidy
 from shared.errors.problems import Problem
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
@@ -95,8 +99,8 @@ async def search(
     until: AwareDatetime | None = None, mail_failed: bool = False, before: ReferenceQuery = None,
     page_size: PageSizeQuery = 50,
 ) -> OrderPage:  # fmt: skip
-    """Newest first. `q` matches names in part; references, e-mail addresses, seats and charges exactly. `mail_failed`
-    finds those whose buyer could not be mailed.
+    """Newest first. `q` matches names, of buyers and on tickets, in part; references, e-mail addresses, seats and
+    charges exactly. `mail_failed` finds those whose buyer could not be mailed.
     """
     page = PageRequest(request.url, before, page_size)
     bound = {
@@ -175,6 +179,18 @@ def _require_allowed(order: Order, decision: Decision) -> None:
     if decision not in (allowed := allowed_decisions(order)):
         choices = f"Allowed decisions: {', '.join(sorted(allowed))}." if allowed else "The order is not in review."
         raise DecisionNotAllowed(choices)
+
+
+@router.post("/{reference}/names", operation_id="rename_tickets", summary="Change the names on tickets")
+async def rename(reference: ReferencePath, body: RenameRequest, state: OrdersState, operator: AnOperator) -> AdminOrder:
+    """Also when the buyer may not any more; of a void ticket never."""
+    wanted = NamesChange(names=body.names, name=body.name)
+
+    async def rename_so(store: OrderStore, order: Order, actor: Actor) -> None:
+        show = await read_show(store.db, order.event_id)
+        await change_names(store, order, show, wanted, operator=actor)
+
+    return await act(state, reference, actor_of(operator, body), rename_so)
 
 
 @router.get("/commands", operation_id="list_commands", summary="List commands")

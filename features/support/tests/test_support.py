@@ -13,7 +13,9 @@ import pytest
 from features.support.orders.endpoints import request_next_batch
 from shared.concurrency.background import Quiet
 from shared.payment_provider import ProviderRejected
+from tests.orders.checkout.test_names import bought as bought_with_names
 from tests.orders.inventory import EVENT
+from tests.orders.priced_event import open_sale
 from tests.orders.shop import OPERATOR, VIEWER, Shop
 from tests.support.running.suite import problem
 from tests.support.wait import wait_until
@@ -43,6 +45,13 @@ async def test_orders_are_found_by_reference_email_name_seat_charge_event_status
     now = datetime.now(UTC)
     assert await search(shop, since=(now - timedelta(hours=1)).isoformat()) == [other, mine]
     assert await search(shop, until=(now - timedelta(hours=1)).isoformat()) == []
+
+
+async def test_orders_are_found_by_a_name_on_a_ticket(shop: Shop) -> None:
+    sale = await open_sale(shop, sales={"names": "ticket"})
+    reference = await bought_with_names(sale, ["Grace Hopper", "Mary 100%", "Katherine"])
+    assert await search(shop, q="HOPPER") == await search(shop, q="0%") == [reference]
+    assert await search(shop, q="hopper", event_id="another") == await search(shop, q="_%") == []
 
 
 async def test_the_search_returns_bounded_pages_with_a_cursor(shop: Shop) -> None:

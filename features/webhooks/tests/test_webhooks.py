@@ -12,7 +12,10 @@ from features.webhooks.orders import WebhookSettings, dispatcher, open_webhooks
 from features.webhooks.orders.dispatcher import SOON_S, DeliveryResult, WebhookDispatcher, retry_delay_s
 from services.orders.settings import Settings
 from shared.web.parts import with_settings_of_parts
+from tests.orders.checkout.test_names import bought as bought_with_names
+from tests.orders.checkout.test_names import ids_of, rename
 from tests.orders.inventory import EVENT
+from tests.orders.priced_event import open_sale
 from tests.orders.shop import ROOT, VIEWER
 from tests.support.providers.receiver import Receiver, webhook_receiver
 from tests.support.running.services import StillLoops
@@ -119,6 +122,20 @@ async def test_an_endpoint_receives_only_the_kinds_and_the_event_it_selected(pro
     await shop.cancel(cancelled)
     await wait_until(lambda: len(receiver.received) >= 3)
     assert sorted(receiver.event_types) == ["order.cancelled", "order.expired", "order.refunded"]
+
+
+async def test_an_endpoint_is_told_which_tickets_have_other_names_and_not_which(processes, receiver):
+    shop = await processes.open()
+    endpoint = await add_endpoint(shop, receiver, kinds=["order.renamed"])
+    sale = await open_sale(shop, sales={"names": "ticket"})
+    reference = await bought_with_names(sale, ["Ada", "Grace", "Bob"])
+    [first, *_] = await ids_of(sale, reference)
+    await rename(sale, reference, names={first: "Carl"})
+    await wait_until(lambda: receiver.received)
+    assert receiver.event_types == ["order.renamed"]
+    data = receiver.received[0].verified(endpoint["secret"])["data"]
+    assert (data["reference"], data["tickets"]) == (reference, [first])
+    assert "Carl" not in str(data)
 
 
 async def have_read(shop) -> bool:

@@ -1,4 +1,5 @@
-"""No place is acknowledged to two fans at overlapping times, and no section sells more than it has.
+"""No place is acknowledged to two fans at overlapping times, and no section sells more than it has, nor any price type
+of which there is a number in all: its tickets are added up over all sections.
 
 A reservation certainly holds its places from its answer on until the first moment at which it may have ended: its
 deadline, a request that may end it (release, cancellation, refund, leaving the line), or the last answer that knew its
@@ -8,32 +9,38 @@ Holds that were acknowledged exist with their places, and end only by their time
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from onsale.history.checks.check import CLOCKS_MS, Books, Check, Line
+from shared.contracts.event_parts.price_types import QUOTA
 
 LIVE = frozenset({"pending_payment", "paying", "confirmed"})
 ENDED = frozenset({"expired", "cancelled", "returned"})
 BY_OPERATORS = frozenset({"operator", "release-all"})
 RELEASE = "DELETE /events/{event_id}/reservations/{reservation_id}"
 KEEP = "POST /events/{event_id}/reservations/{reservation_id}/keep"
+RETYPE = "POST /events/{event_id}/reservations/{reservation_id}/types"
 LEAVES = frozenset({"DELETE /events/{event_id}/queue", "POST /gate/release"})
 
 
 class _Hold:
     """What was acknowledged of one reservation."""
 
-    __slots__ = ("ended", "fan", "ga", "may_be_kept", "may_be_released", "number", "seats", "until_ms", "worth")
+    __slots__ = (
+        "ended", "fan", "ga", "may_be_kept", "may_be_released", "may_be_retyped", "number", "seats", "typed",
+        "until_ms", "worth",
+    )  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.number, self.fan, self.until_ms = number, None, 0
         self.seats: frozenset[str] = frozenset()
         self.ga: dict[str, int] = {}
-        self.worth: tuple[int, str] | None = None  # of exactly these places
+        self.typed: list[list[Any]] = []  # seat or section, price type and number
+        self.worth: tuple[int, str] | None = None  # of exactly these places and types
         self.ended: int | None = None  # the line that said so
-        self.may_be_released = self.may_be_kept = False
+        self.may_be_released = self.may_be_kept = self.may_be_retyped = False
 
 
 class Holds(Check):
@@ -41,8 +48,8 @@ class Holds(Check):
 
     TITLE = "holds are kept until their end"
     KINDS = frozenset({
-        "held", "reservation", "hold_extended", "kept", "released", "all_released", "left", "slot_given_back",
-        "unanswered",
+        "held", "reservation", "hold_extended", "kept", "retyped", "released", "all_released", "left",
+        "slot_given_back", "unanswered",
     })  # fmt: skip
 
     def __init__(self) -> None:
@@ -61,6 +68,7 @@ class Holds(Check):
             if hold := self._holds.get(reservation_id):
                 hold.may_be_released = hold.may_be_released or line["of"] == RELEASE
                 hold.may_be_kept = hold.may_be_kept or line["of"] == KEEP
+                hold.may_be_retyped = hold.may_be_retyped or line["of"] == RETYPE
             return
         hold = self._holds.setdefault(reservation_id, _Hold(number))
         self.compared += 1
@@ -80,7 +88,7 @@ class Holds(Check):
         if not hold.seats and not hold.ga:
             hold.number = number
         hold.seats, hold.ga, hold.fan = seats, ga, line.get("fan", hold.fan)
-        hold.worth = line["total_amount_minor_units"], line["currency"]
+        hold.typed, hold.worth = line.get("typed", []), (line["total_amount_minor_units"], line["currency"])
         hold.until_ms = max(hold.until_ms, line.get("until_ms", 0))
 
     async def compare(self, books: Books) -> None:
@@ -113,8 +121,17 @@ class Holds(Check):
             self.violated(f"{name} has places that were not acknowledged", hold.number)
         elif not fewer and (seats, ga) != (hold.seats, hold.ga):
             self.violated(f"{name} has lost places", hold.number)
-        elif not fewer and hold.worth != (row["total_minor"], row["currency"]):
+        elif fewer or hold.may_be_retyped:
+            return
+        elif row["usual"] and self._unusual(hold.typed, row) != self._unusual(row["typed"], row):
+            self.violated(f"{name} has other price types", hold.number)
+        elif hold.worth != (row["total_minor"], row["currency"]):
             self.violated(f"{name} costs {row['total_minor']} {row['currency']}, not {hold.worth}", hold.number)
+
+    @staticmethod
+    def _unusual(typed: list[list[Any]], row: Line) -> list[list[Any]]:
+        """Those of other price types than the usual one."""
+        return sorted(each for each in typed if each[1] != row["usual"])
 
     def _compare_end(self, hold: _Hold, row: Line, reasons: set[str]) -> None:
         name, status = f"reservation {row['reservation_id']}", row["status"]
@@ -138,7 +155,7 @@ OPEN, SOLD = frozenset({"pending", "review"}), frozenset({"confirmed"})
 class _Held:
     """The places of one reservation and until when it certainly has them."""
 
-    __slots__ = ("at_ms", "ends", "event_id", "fan", "ga", "number", "order", "seats", "until_ms")
+    __slots__ = ("at_ms", "ends", "event_id", "fan", "ga", "number", "order", "seats", "types", "until_ms")
 
     def __init__(self, number: int, line: Line) -> None:
         self.number, self.event_id, self.fan = number, line.get("event_id"), line.get("fan")
@@ -146,6 +163,9 @@ class _Held:
         self.ends: dict[str, float] = {}  # seats and sections that may have been given back earlier
         self.seats = tuple(line["seats"])
         self.ga = {part["section_id"]: part["quantity"] for part in line["ga"]}
+        self.types = Counter[str]()  # by the id under which the number in all is counted
+        for _, type_id, quantity in line.get("typed", ()):
+            self.types[f"{QUOTA}{type_id}"] += quantity
         self.order: str | None = None
 
 
@@ -173,9 +193,9 @@ class Seats(Check):
 
     TITLE = "no place is given twice"
     KINDS = frozenset({
-        "held", "hold_extended", "kept", "released", "all_released", "left", "slot_given_back", "ordered", "order",
-        "order_extended", "cancel_requested", "refund_requested", "resolved", "event_refund_requested", "unanswered",
-        "payment_started",
+        "held", "hold_extended", "kept", "retyped", "released", "all_released", "left", "slot_given_back", "ordered",
+        "order", "order_extended", "cancel_requested", "refund_requested", "resolved", "event_refund_requested",
+        "unanswered", "payment_started",
     })  # fmt: skip
 
     def __init__(self) -> None:
@@ -210,9 +230,12 @@ class Seats(Check):
         what, of = line["what"], line.get("of", "")
         if what == "kept" or of == KEEP:
             kept = set(line.get("seats", ())) | {part["section_id"] for part in line.get("ga", ())}
-            for place in (*held.seats, *held.ga):
+            for place in (*held.seats, *held.ga, *held.types):
                 if place not in kept or place in held.ga:
                     held.ends[place] = min(held.ends.get(place, math.inf), line["sent_ms"])
+        elif what == "retyped" or of == RETYPE:
+            for type_id in held.types:
+                held.ends[type_id] = min(held.ends.get(type_id, math.inf), line["sent_ms"])
         elif what == "released" or what == "unanswered":
             _end(held, line["sent_ms"])
         held.until_ms = max(held.until_ms, line.get("until_ms", 0))
@@ -235,14 +258,14 @@ class Seats(Check):
     # -- what was acknowledged -----------------------------------------------------------------------------------
 
     def _claims(self) -> Iterator[tuple[tuple[str, str], Claim]]:
-        """Each seat, and each section of general admission, with the time for which a reservation has it."""
+        """Each seat, section of general admission and price type, with the time for which a reservation has it."""
         for reservation_id, held in self._held.items():
             until_ms = held.until_ms - CLOCKS_MS
             if held.order is not None:  # it may end before the hold would have
                 order = self._orders[held.order]
                 until_ms = min(order.until_ms, order.ends_ms)
             until_ms = min(until_ms, self._all_ended.get(held.event_id or "", math.inf))
-            for place, quantity in (*((seat, 1) for seat in held.seats), *held.ga.items()):
+            for place, quantity in (*((seat, 1) for seat in held.seats), *held.ga.items(), *held.types.items()):
                 ends_ms = min(until_ms, held.ends.get(place, math.inf), held.ends.get("", math.inf))
                 claim = Claim(held.at_ms, ends_ms, quantity, number=held.number, reservation_id=reservation_id)
                 yield (held.event_id or "", place), claim
@@ -259,6 +282,8 @@ class Seats(Check):
         async for row in books.rows("inventory", "sections", events):
             sections[row["event_id"], row["section_id"]] = row["capacity"]
         for (event_id, name), own in claims.items():
+            if name[0] == QUOTA and (event_id, name) not in sections:
+                continue  # the usual type, of which there is no number in all
             self._compare_place(f"{name} of {event_id}", sections.get((event_id, name), 1), own)
         async for row in books.rows("inventory", "oversold_sections", events):
             self.violated(f"{row['sold']} places of section {row['section_id']} are sold, it has {row['capacity']}")

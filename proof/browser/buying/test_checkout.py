@@ -40,6 +40,10 @@ from tests.browser.steps import (
 )
 from tests.support.running.suite import RunningSuite
 
+SEATED = {
+    "section_id": "A", "name": "Block A", "kind": "seated", "rows": 3, "seats_per_row": 12, "price_minor": 5000,
+}  # fmt: skip
+
 
 async def test_a_fan_buys_a_seat_and_a_ga_ticket(page: Any, suite: RunningSuite) -> None:
     await enter_from_catalogue(page, suite)
@@ -75,6 +79,28 @@ async def open_by_mailed_link(page: Any, suite: RunningSuite, reference: str) ->
     assert "#" not in page.url
     await page.reload()
     await expect(page.locator("#reference")).to_have_text(reference)
+
+
+async def test_a_fan_names_each_ticket_and_changes_one(page: Any, suite: RunningSuite) -> None:
+    event_id = await put_on_sale(suite, sections=[SEATED], sales={"names": "ticket"})
+    await page.goto(f"{suite.url}/e/{event_id}")
+    await enter(page)
+    await page.locator("#best-quantity").select_option("2")
+    await page.locator("#best-find").click()
+    fields = page.locator("#names-fields input")
+    await expect(fields).to_have_count(2)
+    for field, name in zip(await fields.all(), ("Ada Lovelace", "Grace Hopper"), strict=True):
+        await field.fill(name)
+    await pay(page)
+    await expect_confirmed(page)
+    names = page.locator(".ticket-name")
+    await expect(names).to_have_text(["Ada Lovelace", "Grace Hopper"])
+    await page.locator("#names-change summary").click()
+    await fields.nth(1).fill("Mary Jackson")
+    await page.locator("#names-save").click()
+    await expect(names).to_have_text(["Ada Lovelace", "Mary Jackson"])
+    await page.reload()
+    await expect(names).to_have_text(["Ada Lovelace", "Mary Jackson"])
 
 
 async def test_a_fan_whose_card_is_declined_pays_with_another(page: Any, suite: RunningSuite) -> None:

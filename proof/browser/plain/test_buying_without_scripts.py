@@ -271,6 +271,39 @@ async def test_a_doubtful_address_is_asked_about_and_can_be_corrected(
     await expect(mails).to_have_text(words("en")("address_mails_to", email="ada@hotmail.com"))
 
 
+async def test_names_are_typed_for_each_ticket_and_changed(plain: Any, suite: RunningSuite) -> None:
+    text = words("en")
+    event_id = await on_sale(suite, sales={"names": "ticket"})
+    await join(plain, suite, event_id)
+    await come_in(plain)
+    await hold_best(plain)
+    labels = [text("name_on_ticket", n=n, place=f"Block A, row 1, seat {n + 5}") for n in (1, 2)]
+    await expect(plain.locator(".names label")).to_have_text(labels)
+    await expect(plain.locator("#plain-name-1")).to_have_attribute("autocomplete", "name")
+    await plain.get_by_label(labels[0]).fill("Ada Lovelace")
+    await plain.get_by_label(labels[1]).fill("  ")
+    await pay_refused(plain)
+    wrong = plain.get_by_label(labels[1])
+    await expect(wrong).to_have_accessible_description(text("name_missing"))
+    await expect(plain.get_by_label(labels[0])).to_have_value("Ada Lovelace")
+    await wrong.fill("Grace Hopper")
+    await pay(plain)
+    await expect_tickets(plain, suite)
+    await expect(plain.locator(".plain-tickets li")).to_contain_text([": Ada Lovelace", ": Grace Hopper"])
+    await plain.locator("#plain-names summary").click()
+    await plain.get_by_label(labels[1]).fill("Mary Jackson")
+    await plain.get_by_role("button", name=text("names_save")).click()
+    await expect(plain.locator(".plain-tickets li")).to_contain_text([": Ada Lovelace", ": Mary Jackson"])
+
+
+async def pay_refused(page: Any) -> None:
+    """Orders, and comes back to the form with the words of the refusal."""
+    await page.locator("#plain-name").fill("Ada Lovelace")
+    await page.locator("#plain-email").fill("ada@example.org")
+    await page.locator("form[action='/orders'] .primary").first.click()
+    await page.wait_for_url("**problem=invalid-request*")
+
+
 WIDTHS = (320, 390, 1440)
 
 

@@ -3,7 +3,7 @@
 A fan releases a part of a hold and buys the rest; the tour's ticket limit counts it at its other events. Every command
 of the pages of `docs/start` runs against the suite, in the order of the page.
 
-A ticket names what stands on the row and on the chair.
+A ticket names what stands on the row and on the chair, and who comes with it, also after a change.
 
 An oversell is found by reconciliation, and the latest buyer is refunded and sees the reason.
 """
@@ -110,6 +110,47 @@ async def test_a_ticket_says_what_stands_on_the_row_and_the_chair(suite: Running
     for paper in (papers, receipt):
         text = " ".join(page.extract_text() for page in PdfReader(io.BytesIO(paper.content)).pages)
         assert "seat 1b" in " ".join(text.split()), text
+    assert await suite.wrong(event_id) == []
+
+
+async def test_a_ticket_has_its_name_also_after_a_change(suite: RunningSuite) -> None:
+    """The buyer is told what is asked, buys with names, and changes one; paper, page and entrance have the new one."""
+    event_id = await suite.open_event(sales={"names": "ticket"})
+    async with suite.browser() as browser, suite.operator() as operator:
+        asked = (await browser.get(f"/events/{event_id}")).json()
+        fan = await fan_of(browser, event_id).come_in()
+        held = await fan.hold({"seats": ["A-1-1", "A-1-2"]})
+        quote = await fan.client.quote({"reservation_id": held["reservation_id"]}, token=fan.admission)
+        assert asked["names"] == quote["names"] == "ticket"
+        assert asked["names_until"] == asked["starts_at"]
+        order = {
+            "reservation_id": held["reservation_id"], "expected_total_minor": quote["total_minor"], "currency": "EUR",
+            "customer": SAME, "payment": card("ok"), "names": ["Ada Lovelace"],
+        }  # fmt: skip
+        assert await refusal(fan.client.create_order(order, token=fan.admission)) == (422, "ticket-names-refused")
+        answer = await fan.client.create_order(order | {"names": ["Ada Lovelace", "Bob"]}, token=fan.admission)
+        await fan.settled(answer)
+        reference, key, owner = answer["reference"], answer["order_token"], bearer(answer["order_token"])
+        first, second = (await fan.client.tickets(reference, token=key))["tickets"]
+        assert [first["name"], second["name"]] == ["Ada Lovelace", "Bob"]
+        changed = await fan.client.change_ticket_names(
+            reference, {"names": {second["ticket_id"]: "Grace Hopper"}}, token=key
+        )
+        assert [line["names"][0]["name"] for line in changed["lines"]] == ["Ada Lovelace", "Grace Hopper"]
+        after = (await fan.client.tickets(reference, token=key))["tickets"]
+        assert [(one["ticket_id"], one["code"]) for one in after] == [
+            (one["ticket_id"], one["code"]) for one in (first, second)
+        ]
+        papers = await browser.get(f"/orders/{reference}/tickets.pdf", headers=owner)
+        scanners = (await operator.get(f"/admin/orders/events/{event_id}/tickets.json")).json()["tickets"]
+        assert {one["ticket_id"]: one["name"] for one in scanners} == {
+            first["ticket_id"]: "Ada Lovelace", second["ticket_id"]: "Grace Hopper",
+        }  # fmt: skip
+        pages = [page.extract_text() for page in PdfReader(io.BytesIO(papers.content)).pages]
+        assert ["Ada Lovelace" in pages[0], "Grace Hopper" in pages[1], "Bob" in pages[1]] == [True, True, False]
+        body = {"names": {first["ticket_id"]: "Ada King"}, "reason": "married"}
+        by_hand = await operator.post(f"/admin/orders/{reference}/names", json=body)
+        assert by_hand.json()["lines"][0]["names"][0]["name"] == "Ada King", by_hand.text
     assert await suite.wrong(event_id) == []
 
 

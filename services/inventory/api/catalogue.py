@@ -89,6 +89,8 @@ def event_details(layout: Layout) -> EventDetails:
     limits = {name: getattr(layout, name) for name in EventLimits.model_fields}
     sections = [_section(section, layout) for section in layout.sections.values()]
     shown = {name: value for part in layout.shown for name, value in part.details(layout).items()}
+    names = {"names": layout.names, "names_until": layout.names_until or layout.starts_at}
+    shown |= names if layout.names != "none" else {}
     return EventDetails.model_validate(
         {**_card(layout), "limits": limits, "price_types": _types(layout), "sections": sections, **shown}
     )

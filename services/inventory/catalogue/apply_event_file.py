@@ -209,8 +209,8 @@ def _event_row(file: EventFile) -> dict[str, Any]:
 
 
 def _audit_values(file: EventFile) -> dict[str, Any]:
-    times = {"starts_at": str(file.starts_at), "ends_at": file.ends_at and str(file.ends_at)}
-    return {**_event_row(file), **times}
+    row = _event_row(file)
+    return row | {name: row[name] and str(row[name]) for name in ("starts_at", "ends_at", "names_until")}
 
 
 def _section_row(section: SeatedSection | GaSection, ordinal: int) -> dict[str, Any]:

@@ -43,6 +43,8 @@ def _times(event: RowMapping) -> dict[str, Any]:
 
 def _sales(event: RowMapping) -> dict[str, Any]:
     values = {name: event[name] for name in SalesPart.model_fields if name in event}
+    if values["names_until"] is not None:
+        values["names_until"] = values["names_until"].astimezone(zone_of(event["timezone"]))
     if event["tour_id"] is not None:
         values["tour"] = {"tour_id": event["tour_id"], "tickets_per_customer": event["tour_tickets_per_customer"]}
     return values

@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.inventory import tables
 from services.inventory.layout.price_types import Fan, PriceTypes, WantedTicket
 from services.inventory.problems import UnknownSeat, UnknownSection
+from shared.contracts.event_parts.names import NamesWanted
 from shared.contracts.event_parts.price_types import QUOTA, USUAL, PriceType, Trait, quota_id
 from shared.contracts.event_parts.seat_labels import SeatLabels, stored_labels
 from shared.contracts.event_parts.traits import Run, has
@@ -349,6 +350,8 @@ class Layout:
     version: int
     min_pass_epoch: int
     rehearsal: bool
+    names: NamesWanted
+    names_until: datetime | None
     types: PriceTypes
     sections: dict[str, Section]
     quotas: Mapping[str, int]

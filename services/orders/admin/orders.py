@@ -39,7 +39,7 @@ from shared.contracts.admin.orders import (
 )
 from shared.contracts.event_file import EventFile, PricePart
 from shared.contracts.event_parts.price_types import PRICE_MINOR_MAX
-from shared.contracts.prices import PRICES_MAX
+from shared.contracts.prices import PRICE_OF_TYPE, PRICES_MAX
 from shared.errors.problems import InvalidRequest
 from shared.postgres.pages import BeforeId
 from shared.security.auth import AnAdmin, AnOperator, Operator, Viewer
@@ -48,6 +48,7 @@ from shared.web.request import DryRun, EventIdPath, IdempotencyKey, ReasonQuery,
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
 events = APIRouter(prefix="/admin/orders/events/{event_id}")
 Each = Annotated[list[Annotated[int, Query(ge=0, le=2 * PRICE_MINOR_MAX)]] | None, Query(max_length=PRICES_MAX)]
+EachOfType = Annotated[list[Annotated[str, Query(pattern=PRICE_OF_TYPE)]] | None, Query(max_length=PRICES_MAX)]
 SubjectQuery = Annotated[str | None, Query(alias="subject", pattern=r"^(event|order|webhook):[A-Za-z0-9_-]{1,64}$")]
 
 
@@ -77,7 +78,7 @@ async def refund(
         needs_key = key is not None or some is not None or body.amount_minor is not None
         selection = RefundSelection(
             amount_minor=body.amount_minor, seats=tuple(some.seats) if some else (),
-            ga=tuple((ga.section_id, ga.quantity) for ga in some.ga) if some else (),
+            ga=tuple((ga.section_id, ga.quantity, ga.type_id) for ga in some.ga) if some else (),
         )  # fmt: skip
         wanted = RefundRequest(selection=selection, actor=actor, return_to_sale=body.return_to_sale)
         await request_refund(store, order.reference, wanted, key=idempotency_key(key) if needs_key else None)
@@ -148,10 +149,15 @@ async def put_event(
 
 @events.get("/amounts", operation_id="check_amounts", summary="Check which amounts cannot be charged", tags=["admin"])
 async def get_amounts(
-    state: OrdersState, _operator: Viewer, event_id: EventIdPath, each: Each = None
+    state: OrdersState, _operator: Viewer, event_id: EventIdPath, each: Each = None, each_of_type: EachOfType = None
 ) -> AmountsChecked:
-    """Looks at the event's fees and promo codes, and at a ticket of each of these prices with all fees and taxes."""
-    return await check_amounts(state.db, event_id, each or (), state.providers, state.prices)
+    """Looks at the event's fees and promo codes, and at a ticket of each of these prices with all fees and taxes. Of
+    another price type than the usual one a price is `2500:child` in `each_of_type`.
+    """
+    usual: list[tuple[int, str | None]] = [(minor, None) for minor in each or ()]
+    parts = (one.partition(":") for one in each_of_type or ())
+    typed = [(int(minor), type_id) for minor, _, type_id in parts]
+    return await check_amounts(state.db, event_id, [*usual, *typed], state.providers, state.prices)
 
 
 @events.get("", operation_id="read_prices_event", summary="Get orders' part of the event file", tags=["admin"])

@@ -11,18 +11,28 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 from starlette.datastructures import Headers
 
-from services.orders.checkout.requests import CheckSpelling, NewOrder, NewPayment, QuoteRequest, check_address
-from services.orders.model.order import Order
+from services.orders.checkout.requests import (
+    CheckSpelling,
+    NewOrder,
+    NewPayment,
+    QuoteRequest,
+    check_address,
+    refuse_card_numbers,
+)
+from services.orders.model.order import Order, TypeNames
 from services.orders.model.view import order_view
-from services.orders.pricing.quote import all_in, quote_body
+from services.orders.pricing.quote import EventRules, TicketsAt, quote_body
 from services.orders.problems import UnknownOrder, UnknownProvider
+from services.orders.requests.names import change_names
 from services.orders.requests.requests import change_address, extend_payment, request_cancel, retry_payment
 from services.orders.state import State
+from services.orders.tickets.show import read_show
+from shared.contracts.event_parts.names import NamesChange
 from shared.contracts.event_parts.price_types import PRICE_MINOR_MAX
 from shared.contracts.fields import EVENT_ID_PATTERN, Body, Email
 from shared.contracts.orders import OrderView, ProviderAnswer, QuoteAnswer
-from shared.contracts.prices import PRICES_MAX, PricesAnswer
-from shared.errors.problems import BadCredential, NoCredential
+from shared.contracts.prices import PRICE_OF_TYPE, PRICES_MAX, PricesAnswer
+from shared.errors.problems import BadCredential, InvalidRequest, NoCredential
 from shared.runtime.clock import rfc3339
 from shared.security.limits import client_address
 from shared.security.tokens import bearer, cookie, order_cookie, set_cookie, sign_order_token
@@ -84,13 +94,17 @@ class PageQuery(BaseModel):
 
 STORED = Answer(200, WebhookStored().model_dump_json().encode(), (JSON,))
 Minor = Annotated[int, Field(ge=0, le=PRICE_MINOR_MAX)]
-Line = Annotated[str, Field(pattern=r"^[0-9]{1,9}x[1-9][0-9]{0,2}$")]
+MinorOfType = Annotated[str, Field(pattern=PRICE_OF_TYPE)]
+Line = Annotated[str, Field(pattern=r"^[0-9]{1,9}x[1-9][0-9]{0,2}(:[a-z][a-z0-9_]{0,23})?$")]
 
 
 class PricesQuery(BaseModel):
-    """Prices of single tickets, and the lines of one order as price x quantity."""
+    """Prices of single tickets, of another price type as price:type, and the lines of one order as price x quantity, of
+    another price type with :type behind.
+    """
 
     each: list[Minor] | None = Field(None, max_length=PRICES_MAX)
+    each_of_type: list[MinorOfType] | None = Field(None, max_length=PRICES_MAX)
     line: list[Line] | None = Field(None, max_length=100)
 
 
@@ -171,18 +185,31 @@ async def quote(request: Request) -> Answer:
 async def prices(request: Request) -> Answer:
     """Fees and taxes are added to the tickets' prices, except for a tax that is `included`. `all_in` has what one
     ticket costs with everything in it, for each price in `each`; `together_minor`, what one order of all `line`s
-    (price x quantity) costs.
+    (price x quantity) costs. Of another price type than the usual one a price is asked for as `each_of_type=5000:child`
+    and answered in `all_in_by_type`, and a line is `5000x2:child`.
     """
     query = request.query(PricesQuery)
-    rules, currency, _ = await request.state.prices.rules(request.path["event_id"])
-    lines = [(int(minor), int(quantity)) for minor, quantity in (one.split("x") for one in query.line or ())]
+    event: EventRules = await request.state.prices.rules(request.path["event_id"])
+    together = [_tickets_at(one, event.types) for one in query.line or ()]
     found = PricesAnswer(
-        **rules.model_dump(),
-        all_in={minor: all_in(rules, [(minor, 1)], currency) for minor in query.each or ()},
-        together_minor=all_in(rules, lines, currency) if lines else None,
+        **event.rules.model_dump(),
+        all_in={minor: event.all_in(TicketsAt(minor)) for minor in query.each or ()},
+        together_minor=event.all_in(*together) if together else None,
     )
+    for each in query.each_of_type or ():
+        at = _tickets_at(each, event.types)
+        found.all_in_by_type.setdefault(each.partition(":")[2], {})[at.price_minor] = event.all_in(at)
     kept = (b"cache-control", b"public, max-age=%d" % PRICES_MAX_AGE_S)
     return compressed(request.fields, Answer(200, found.model_dump_json().encode(), (JSON, kept)))
+
+
+def _tickets_at(text: str, types: TypeNames) -> TicketsAt:
+    """The tickets that a query names. Raises `InvalidRequest` for a price type that the event has not."""
+    at, _, type_id = text.partition(":")
+    minor, _, quantity = at.partition("x")
+    if type_id and not types.has(type_id):
+        raise InvalidRequest(f"There is no price type {type_id}. See GET /events/{{event_id}}.")
+    return TicketsAt(int(minor), int(quantity or 1), types.stored(type_id))
 
 
 def providers(request: Request) -> Answer:
@@ -242,6 +269,18 @@ async def change_email(request: Request) -> Answer:
     order = await read_own_order(request)
     check_address(state.mail, body.email, body.check_spelling)
     await change_address(state.store, order, body.email, sends_mail=state.mail.is_sent)
+    return await _changed(state, order.reference)
+
+
+async def rename(request: Request) -> Answer:
+    """Of the tickets in `names`, by their `ticket_id`; or, where the event asks for one name an order, of the order by
+    `name`. Possible until the event's `names_until`, for a limited number of names an order, never of a void ticket.
+    """
+    state: State = request.state
+    body = await request.json(NamesChange)
+    refuse_card_numbers(body)
+    order = await read_own_order(request)
+    await change_names(state.store, order, await read_show(state.store.db, order.event_id), body)
     return await _changed(state, order.reference)
 
 
@@ -337,6 +376,14 @@ FAST_ROUTES = [
     _route(
         "POST", f"{ORDER}/email", change_email, summary="Correct the e-mail address of an order",
         description=getdoc(change_email), body=EmailChange, answers={200: ("The order", OrderView)},
+    ),
+    _route(
+        "POST", f"{ORDER}/names", rename, summary="Change the names on tickets", description=getdoc(rename),
+        body=NamesChange, answers={200: ("The order", OrderView)},
+        refusals={
+            404: "There is no such order or ticket, or it is not yours",
+            409: "It is too late, the names were changed too often, or the event asks for no names",
+        },
     ),
     _route(
         "POST", f"{ORDER}/payments", pay, summary="Retry a declined payment", body=NewPayment,

@@ -2,16 +2,18 @@
 
 from functools import partial
 from inspect import getdoc
+from operator import not_
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from services.orders.api.orders import order_key, read_own_order
 from services.orders.problems import UnknownOrder, UnknownTicket
 from services.orders.state import State
 from services.orders.tickets.show import read_show
-from services.orders.tickets.tickets import qr_svg, ticket_code, tickets_of
+from services.orders.tickets.tickets import name_on, qr_svg, ticket_code, tickets_of
+from shared.contracts.event_parts.names import NamesWanted
 from shared.errors.problems import NoCredential
-from shared.runtime.clock import rfc3339
+from shared.runtime.clock import from_datetime, rfc3339
 from shared.web.answers import JSON, NO_STORE, Answer, compressed, fields_of
 from shared.web.fast_routes import FastRoute
 from shared.web.request import REFERENCE_PATTERN, Request
@@ -31,23 +33,34 @@ class ShowAnswer(BaseModel):
 
 
 class TicketAnswer(BaseModel):
-    """A ticket; `code` is what a scanner reads, none for a void ticket."""
+    """A ticket; `code` is what a scanner reads, none for a void ticket. `proof` is what is shown with it at the
+    door because of its price type, `name` who comes with it, if the event asks for names.
+    """
 
     ticket_id: str
     section_id: str
     seat_id: str | None
     place: str
+    type_id: str | None = Field(None, exclude_if=not_)
+    type_name: str | None = Field(None, exclude_if=not_)
+    proof: str | None = Field(None, exclude_if=not_)
     status: str
     void_at: str | None
     code: str | None
+    name: str | None = None
 
 
 class TicketsAnswer(BaseModel):
-    """The tickets of an order. `window_s` is how long a code is valid before it must be fetched again, 0 for ever."""
+    """The tickets of an order. `window_s` is how long a code is valid before it must be fetched again, 0 for ever.
+    `names` says which names are on them: none, the customer's (`order`), or one of each (`ticket`); the buyer may
+    change them until `names_until`.
+    """
 
     reference: str
     event: ShowAnswer
     window_s: int
+    names: NamesWanted = "none"
+    names_until: str | None = None
     tickets: list[TicketAnswer]
 
 
@@ -60,15 +73,21 @@ async def list_tickets(request: Request) -> Answer:
         reference=order.reference,
         event=ShowAnswer(event_id=show.event_id, name=show.name, venue=show.venue, when=show.when(text)),
         window_s=state.settings.ticket_window_s,
+        names=show.names,
+        names_until=rfc3339(from_datetime(show.names_end)) if show.names != "none" and show.names_end else None,
         tickets=[
             TicketAnswer(
                 ticket_id=one.ticket_id,
                 section_id=one.section_id,
                 seat_id=one.seat_id,
                 place=show.place(one.section_id, one.seat_id, text),
+                type_id=one.of_type.type_id if one.of_type else None,
+                type_name=one.of_type.name if one.of_type else None,
+                proof=one.of_type.proof if one.of_type else None,
                 status="valid" if one.is_valid else "void",
                 void_at=rfc3339(one.void_at_ms) if one.void_at_ms else None,
                 code=ticket_code(state.settings, order, one) if one.is_valid else None,
+                name=name_on(one, order, show),
             )
             for one in tickets_of(order)
         ],

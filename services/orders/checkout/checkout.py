@@ -18,7 +18,14 @@ from typing import Any, NamedTuple, TypeVar, get_args
 
 import orjson
 
-from services.orders.checkout.requests import NewOrder, Payment, QuoteRequest, fingerprint_of, key_in_flight
+from services.orders.checkout.requests import (
+    NewOrder,
+    Payment,
+    QuoteRequest,
+    fingerprint_of,
+    key_in_flight,
+    require_names,
+)
 from services.orders.metrics import CHECKOUT_SECONDS, IDEMPOTENT_REPLAYS, ORDERS
 from services.orders.model.order import (
     Attempt,
@@ -44,7 +51,14 @@ from services.orders.pricing.quote import (
 )
 from services.orders.problems import PriceChanged, ReservationTaken
 from services.orders.steps.run import InventoryBatcher
-from services.orders.store.store import OrderStore, attempts_json, journal_json, lines_json, write_tombstone
+from services.orders.store.store import (
+    OrderStore,
+    attempts_json,
+    extras_json,
+    journal_json,
+    lines_json,
+    write_tombstone,
+)
 from services.orders.worker.worker import Path, Worker
 from shared.concurrency.background import wake
 from shared.concurrency.coalescing import GroupCommits, by_halves
@@ -116,14 +130,26 @@ def new_order(
         expires_at_ms=held.reserved_until_ms, grace_s=held.grace_s, confirmed_at_ms=None, ended_at_ms=None,
         end_reason=None, cancel_requested=False, extended=False, released=False, charge_ref=None, version=0,
         now_ms=at_ms, traceparent=tracing.traceparent(),
-        lines=tuple(_with_tickets(reference, n, line) for n, line in enumerate(quote.lines, start=1)),
+        lines=_with_tickets(reference, quote.lines, request.names),
         extras=quote.extras, attempts=(attempt,) if quote.total_minor else (), journal=journal,
+        price_types=quote.types,
     )  # fmt: skip
 
 
-def _with_tickets(reference: str, line_no: int, line: OrderLine) -> OrderLine:
-    ids = (ticket_id(reference, line_no, n) for n in range(1, line.quantity + 1))
-    return replace(line, line_no=line_no, tickets=tuple(LineTicket(id=one) for one in ids))
+def _with_tickets(reference: str, lines: Sequence[OrderLine], names: Sequence[str]) -> tuple[OrderLine, ...]:
+    """The lines with their tickets, each with the next of the names, if there are any."""
+    named = iter(names)
+    return tuple(
+        replace(
+            line,
+            line_no=line_no,
+            tickets=tuple(
+                LineTicket(id=ticket_id(reference, line_no, n), name=next(named, None))
+                for n in range(1, line.quantity + 1)
+            ),
+        )
+        for line_no, line in enumerate(lines, start=1)
+    )
 
 
 class OrderWriter(GroupCommits):
@@ -200,7 +226,7 @@ def _row(draft: OrderDraft) -> dict[str, Any]:
         "customer_name": order.customer_name, "customer_email": order.customer_email,
         "customer_phone": draft.phone, "language": order.language,
         "expires_at_ms": order.expires_at_ms, "grace_s": order.grace_s, "lines": lines_json(order.lines),
-        "extras": list(order.extras), "attempts": attempts_json(order.attempts),
+        "extras": extras_json(order.extras), "attempts": attempts_json(order.attempts),
         "journal": journal_json(order.journal), "event": event.model_dump(mode="json"),
         "traceparent": order.traceparent,
     }  # fmt: skip
@@ -378,6 +404,7 @@ class Checkout:
         code, customer = request.promo_code, step.customer_key or ""
         use = CodeUse(held.event_id, code_key(code), customer, step.order_reference) if code is not None else None
         quote = await self.prices.quote(owner, held, use, address=wanted.address)
+        require_names(quote.names, quote.lines, request.names)
         provider = self.providers[request.payment.provider]
         require_payable(quote.total_minor, held.currency, self.providers, by=provider)
         if (request.expected_total_minor, request.currency) != (quote.total_minor, held.currency):

@@ -20,6 +20,7 @@ from services.orders.tickets import show
 from shared.audit_log import Actor, of_event
 from shared.contracts.admin.orders import AmountsChecked, EventFileApplied
 from shared.contracts.event_file import CheckoutPart, EventFile, PricePart
+from shared.contracts.event_parts.price_types import USUAL
 from shared.contracts.prices import PriceRules
 from shared.errors.problems import UnknownEvent
 from shared.payment_provider import Provider
@@ -90,13 +91,19 @@ async def _stored_rules(connection: AsyncConnection, event_id: str) -> tuple[Pri
 
 
 async def check_amounts(
-    db: AsyncEngine, event_id: str, prices_minor: Iterable[int], providers: Mapping[str, Provider], prices: Prices
-) -> AmountsChecked:
-    """Looks at the event's fees and codes, and at a ticket of each of these prices. Raises `UnknownEvent`."""
+    db: AsyncEngine, event_id: str, each: Iterable[tuple[int, str | None]], providers: Mapping[str, Provider],
+    prices: Prices,
+) -> AmountsChecked:  # fmt: skip
+    """Looks at the event's fees and codes, and at a ticket of each of these prices, given with its price type or None
+    for the usual one. Raises `UnknownEvent`.
+    """
     async with db.connect() as connection:
         rules, currency = await _stored_rules(connection, event_id)
-    tickets = [TicketPrice(f"a ticket of {format_money(minor, currency)}", minor) for minor in prices_minor]
-    found = refusals(tickets, rules, currency, providers)
+    types, tickets = (await prices.rules(event_id)).types, []
+    for minor, type_id in each:
+        name = f"a ticket of {format_money(minor, currency)}" + (f" ({type_id})" if type_id else "")
+        tickets.append(TicketPrice(name, {name: minor}, types.stored(type_id) if type_id else USUAL))
+    found = refusals(tickets, rules, currency, providers, types)
     if prices.codes is not None:
         step_minor = max(provider.limits(currency).step_minor for provider in providers.values())
         found += await prices.codes.refusals(event_id, currency, step_minor)

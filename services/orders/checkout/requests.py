@@ -6,16 +6,19 @@ stored or logged. The hash of a body tells a repeated request from another one w
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import not_
 from typing import Annotated, Any
 
 from asyncpg.exceptions import LockNotAvailableError
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator
 
-from services.orders.problems import CardNumberRefused, EmailLikelyMistyped
+from services.orders.model.order import OrderLine
+from services.orders.problems import CardNumberRefused, EmailLikelyMistyped, TicketNamesRefused
 from services.orders.steps.run import MailPort
 from shared.contracts.admin.orders import AMOUNT_MAX
+from shared.contracts.event_parts.names import NamesWanted, TicketNames
 from shared.contracts.fields import TYPED_MAX, Body, Currency, Email, Language, PlainText, TypedCode, tidy
 from shared.errors.problems import IdempotencyInFlight
 from shared.postgres.engine import DBAPIError
@@ -73,6 +76,11 @@ class NewOrder(Body):
     customer: CustomerDetails
     payment: Payment
     promo_code: TypedCode = None
+    names: TicketNames = Field(
+        default_factory=list,
+        exclude_if=not_,
+        description="The name on each ticket, in the order of the quote's lines, where the event asks for them.",
+    )
     language: Language | None = Field(
         None, description="Of mails and papers; without it, that of the browser: `onsale_lang`, else `Accept-Language`."
     )
@@ -83,6 +91,23 @@ class NewOrder(Body):
         if not tidy(customer.name):
             raise ValueError("the name must not be blank")
         return customer
+
+
+def require_names(needed: NamesWanted, lines: Sequence[OrderLine], names: Sequence[str]) -> None:
+    """Raises `TicketNamesRefused` unless there is a name for each ticket, or none where the event asks for none."""
+    places = [line.seat_id or line.section_id for line in lines for _ in range(line.quantity)]
+    wanted = len(places) if needed == "ticket" else 0
+    if len(names) == wanted:
+        return
+    if not wanted:
+        why = "one name an order, that of the customer" if needed == "order" else "no names"
+        detail = f"The event asks for {why}: leave `names` out."
+    elif len(names) < wanted:
+        n = len(names) + 1
+        detail = f"Ticket {n} of {wanted} ({places[n - 1]}) has no name, and the event asks for one on each."
+    else:
+        detail = f"There are {len(names)} names for {wanted} tickets."
+    raise TicketNamesRefused(detail, names=needed, tickets=wanted)
 
 
 class NewPayment(Body):

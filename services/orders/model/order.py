@@ -15,9 +15,11 @@ order remembers its owner as `event_id:holder`, its owner id; a signed-in user i
 
 import hashlib
 import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Self
 
+from shared.contracts.event_parts.price_types import USUAL, PriceType
 from shared.rules.addresses import normalize_email
 from shared.security.tokens import Keyring, b64
 
@@ -135,7 +137,9 @@ class Refund:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicketReturn:
-    """Tickets that were refunded and not yet returned to inventory: `{line_no, section_id, seat_id, quantity}` each."""
+    """Tickets that were refunded and not yet returned to inventory: `{line_no, section_id, seat_id, quantity}` each,
+    with the `type_id` of their price type where the event has types.
+    """
 
     id: int
     reason: str
@@ -145,26 +149,80 @@ class TicketReturn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineTicket:
-    """One admission of a line. It is issued once the order is fulfilled; its id follows from its place in the order."""
+    """One admission of a line. It is issued once the order is fulfilled; its id follows from its place in the order.
+    `name` is who comes with it, if the event asks for a name of each.
+    """
 
     id: str
     void_at_ms: int | None = None
     void_reason: str | None = None
+    name: str | None = None
+
+
+class TypeName(NamedTuple):
+    """A price type by its own id, as it is named on the bill, in mail and on tickets; `proof` is shown at the door."""
+
+    type_id: str
+    name: str
+    proof: str | None = None
+
+
+class TypeNames(tuple[TypeName, ...]):
+    """Those of an event in the order of its file, the usual one first; none of an event without types. Lines have the
+    id of their type as it is stored: that of the usual one is empty.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, types: Iterable[PriceType]) -> Self:
+        """As an event file has them."""
+        return cls(TypeName(each.type_id, each.name, each.proof) for each in types)
+
+    @classmethod
+    def read(cls, stored: Iterable[Mapping[str, Any]]) -> Self:
+        """As `json` stored them."""
+        return cls(TypeName(**each) for each in stored)
+
+    def json(self) -> list[dict[str, Any]]:
+        return [each._asdict() for each in self]
+
+    def find(self, stored: str) -> TypeName | None:
+        """The type with this stored id. One that the event file has no more is called by its id."""
+        if not stored:
+            return self[0] if self else None
+        return next((each for each in self if each.type_id == stored), TypeName(stored, stored))
+
+    def shown(self, stored: str) -> str | None:
+        """The own id of the type that is stored so; None for the usual one of an event without types."""
+        found = self.find(stored)
+        return found.type_id if found else None
+
+    def stored(self, type_id: str) -> str:
+        """How the type with this own id is stored."""
+        return USUAL if self and self[0].type_id == type_id else type_id
+
+    def has(self, type_id: str) -> bool:
+        """Whether the event has a type with this own id."""
+        return any(each.type_id == type_id for each in self)
+
+
+NO_TYPES = TypeNames()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderLine:
-    """One seat, or tickets without a seat; `returned` of them were refunded or are being refunded. `paid_minor` is
-    their price with their part of every discount, fee and added tax; all lines sum to the order's total. A line that
-    is only quoted has no `tickets` yet.
+    """One seat, or tickets of one price type without a seat; `returned` of them were refunded or are being refunded.
+    `paid_minor` is their price with their part of every discount, fee and added tax; all lines sum to the order's
+    total. A line that is only quoted has no `tickets` yet.
     """
 
     section_id: str
     seat_id: str | None = None
     quantity: int
     unit_price_minor: int
-    type_id: str = ""
     paid_minor: int
+    type_id: str = USUAL
     line_no: int = 1
     returned: int = 0
     tickets: tuple[LineTicket, ...] = ()
@@ -176,13 +234,16 @@ class OrderLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adjustment:
-    """A discount (below zero), fee or tax. With `included` it is part of the ticket prices and not added."""
+    """A discount (below zero), fee or tax. With `included` it is part of the ticket prices and not added. `base_minor`
+    is the amount that a tax is on, where some tax is for some price types only; elsewhere it follows from the total.
+    """
 
     kind: AdjustmentKind
     name: str
     percent: str | None
     amount_minor: int
     included: bool = False
+    base_minor: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,8 +282,8 @@ class OpenOrder(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """An order with all its parts, as one statement read it. `wakes` counts what was asked of it since it is open; what
-    is written about it has seen all of that.
+    """An order with all its parts, as one statement read it, and the price types of its event. `wakes` counts what was
+    asked of it since it is open; what is written about it has seen all of that.
     """
 
     reference: str
@@ -257,6 +318,7 @@ class Order:
     review_decision: str | None = None
     unmailed: bool = False
     address_changes: int = 0
+    name_changes: int = 0
     dispute: str | None = None
     traceparent: str | None = None
     lines: tuple[OrderLine, ...] = ()
@@ -266,6 +328,7 @@ class Order:
     refunds: tuple[Refund, ...] = ()
     returns: tuple[TicketReturn, ...] = ()
     journal: tuple[JournalEntry, ...] = ()
+    price_types: TypeNames = NO_TYPES
 
     @property
     def holder(self) -> str:
@@ -330,6 +393,12 @@ class Order:
     def has_tickets(self) -> bool:
         """Whether any of its tickets is neither refunded nor being refunded."""
         return any(line.remaining for line in self.lines)
+
+    @property
+    def types_left(self) -> tuple[TypeName, ...]:
+        """The price types of the tickets that were not refunded, each once."""
+        found = (self.price_types.find(line.type_id) for line in self.lines if line.remaining)
+        return tuple(dict.fromkeys(each for each in found if each is not None))
 
     @property
     def was_sold(self) -> bool:

@@ -150,11 +150,13 @@ def next_due_s(order: Order, *, sync_interval_s: float) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundSelection:
-    """What to refund: an amount, these tickets, or, without either, all that is left."""
+    """What to refund: an amount, these tickets, or, without either, all that is left. Tickets without a seat are named
+    by section, number and price type, which may be left out where the order has only one there.
+    """
 
     amount_minor: int | None = None
     seats: tuple[str, ...] = ()
-    ga: tuple[tuple[str, int], ...] = ()
+    ga: tuple[tuple[str, int, str | None], ...] = ()
 
 
 def ticket_value_minor(line: OrderLine, quantity: int, currency: str) -> int:
@@ -184,7 +186,7 @@ def plan(order: Order, selection: RefundSelection) -> tuple[int, list[Ticket]]:
         return selection.amount_minor, []
     lines = {line.line_no: line for line in order.lines}
     if selection.seats or selection.ga:
-        tickets = [_ticket(line, quantity) for line, quantity in _selected_lines(order, selection)]
+        tickets = [_ticket(order, line, quantity) for line, quantity in _selected_lines(order, selection)]
         worth = sum(
             ticket_value_minor(lines[ticket["line_no"]], ticket["quantity"], order.currency) for ticket in tickets
         )
@@ -202,23 +204,36 @@ def _selected_lines(order: Order, selection: RefundSelection) -> Iterator[tuple[
         if line is None:
             raise RefundRefused(f"{seat_id} is not a ticket of this order, or was refunded before.")
         yield line, 1
-    for section_id, quantity in selection.ga:
+    for section_id, quantity, type_id in selection.ga:
+        left = [
+            line for line in order.lines if line.section_id == section_id and line.seat_id is None and line.remaining
+        ]
+        if type_id is not None:
+            left = [line for line in left if order.price_types.shown(line.type_id) == type_id]
+        elif len(types := {line.type_id for line in left}) > 1:
+            shown = sorted(str(order.price_types.shown(each)) for each in types)
+            raise RefundRefused(f"Name the type_id of the tickets of {section_id}: {' or '.join(shown)}.")
         missing = quantity
-        for line in order.lines:
-            if line.section_id == section_id and line.seat_id is None and (n := min(line.remaining, missing)):
+        for line in left:
+            if n := min(line.remaining, missing):
                 missing -= n
                 yield line, n
         if missing:
-            raise RefundRefused(f"This order has fewer tickets of {section_id} left.")
+            of_type = f" with the price type {type_id}" if type_id is not None else ""
+            raise RefundRefused(f"This order has fewer tickets of {section_id}{of_type} left.")
 
 
 def tickets_left(order: Order) -> list[Ticket]:
     """All tickets that were not refunded."""
-    return [_ticket(line, line.remaining) for line in order.lines if line.remaining]
+    return [_ticket(order, line, line.remaining) for line in order.lines if line.remaining]
 
 
-def _ticket(line: OrderLine, quantity: int) -> Ticket:
-    return {"line_no": line.line_no, "section_id": line.section_id, "seat_id": line.seat_id, "quantity": quantity}
+def _ticket(order: Order, line: OrderLine, quantity: int) -> Ticket:
+    type_id = order.price_types.shown(line.type_id)
+    return {
+        "line_no": line.line_no, "section_id": line.section_id, "seat_id": line.seat_id, "quantity": quantity,
+        **({"type_id": type_id} if type_id is not None else {}),
+    }  # fmt: skip
 
 
 def refund_row(charge: Charge, *, reason: str, requested_by: str, amount_minor: int | None = None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from services.orders.model.order import Adjustment, Attempt, Order, OrderLine
+from services.orders.model.order import Adjustment, Attempt, Order, OrderLine, TypeNames
 from services.orders.model.rules import OVERSELL, allowed_decisions
 from shared.contracts.admin.orders import AdminOrder
 from shared.contracts.frames import OrderFrame
@@ -27,7 +27,7 @@ def order_view(order: Order) -> dict[str, Any]:
         "refunding_minor": order.refunding_minor,
         "disputed_minor": order.disputed_minor,
         "dispute": order.dispute,
-        "lines": [line_view(line) for line in order.lines],
+        "lines": [line_view(line, order.price_types) for line in order.lines],
         "extras": [adjustment_view(extra) for extra in order.extras],
         "customer": {"name": order.customer_name, "email": order.customer_email},
         "mail_failed": order.unmailed,
@@ -53,12 +53,16 @@ def admin_view(order: Order) -> AdminOrder:
     )
 
 
-def line_view(line: OrderLine) -> dict[str, Any]:
-    """A line with its price, discounts, fees and taxes included."""
+def line_view(line: OrderLine, types: TypeNames) -> dict[str, Any]:
+    """A line with its price, discounts, fees and taxes included, and the names on its tickets, if they have any."""
+    of_type = types.find(line.type_id)
+    named = [ticket for ticket in line.tickets if ticket.name is not None]
+    names = [{"ticket_id": one.id, "name": one.name, "void": one.void_at_ms is not None} for one in named]
     return {
         "section_id": line.section_id, "seat_id": line.seat_id, "quantity": line.quantity,
         "returned": line.returned,
-        "unit_price_minor": line.unit_price_minor, "paid_minor": line.paid_minor,
+        "unit_price_minor": line.unit_price_minor, "paid_minor": line.paid_minor, **({"names": names} if names else {}),
+        **({"type_id": of_type.type_id, "type_name": of_type.name} if of_type else {}),
     }  # fmt: skip
 
 

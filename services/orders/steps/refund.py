@@ -143,7 +143,12 @@ def _emit_refunded(
 
 def _tickets_to_return(order: Order, back: TicketReturn) -> ReturnTickets:
     seats = [ticket["seat_id"] for ticket in back.tickets if ticket["seat_id"]]
-    ga = [GaQuantity(section_id=t["section_id"], quantity=t["quantity"]) for t in back.tickets if not t["seat_id"]]
+    lines = {line.line_no: line for line in order.lines}
+    ga = [
+        GaQuantity(section_id=t["section_id"], quantity=t["quantity"], type_id=lines[t["line_no"]].type_id)
+        for t in back.tickets
+        if not t["seat_id"]
+    ]
     return ReturnTickets(
         return_id=f"{order.reference}.{back.id}", event_id=order.event_id, reservation_id=order.reservation_id,
         order_reference=order.reference, seats=seats, ga=ga, reason=back.reason, keep_blocked=not back.return_to_sale,

@@ -16,7 +16,7 @@ import re
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, asdict, fields, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -38,6 +38,7 @@ from services.orders.model.order import (
     OrderLine,
     Refund,
     TicketReturn,
+    TypeNames,
     owner_id,
     provider_key,
 )
@@ -360,6 +361,14 @@ def attempts_json(attempts: Iterable[Attempt]) -> list[Row]:
     return [_compact(attempt, "n", "amount_minor", "currency", "provider_key") for attempt in attempts]
 
 
+def extras_json(extras: Iterable[Adjustment]) -> list[Row]:
+    """With all fields, as SQL reads them, but for what only few have."""
+    return [
+        {name: value for name, value in asdict(extra).items() if name != "base_minor" or value is not None}
+        for extra in extras
+    ]
+
+
 def journal_json(journal: Iterable[JournalEntry]) -> list[Row]:
     return [_compact(command) for command in journal]
 
@@ -375,6 +384,7 @@ def read_order(row: Mapping[str, Any]) -> Order:
     values["lines"] = tuple(_line(n, line) for n, line in enumerate(row["lines"], start=1))
     values["attempts"] = tuple(_attempt(row, n, attempt) for n, attempt in enumerate(row["attempts"], start=1))
     values["journal"] = tuple(JournalEntry(**command) for command in row["journal"])
+    values["price_types"] = TypeNames.read(row["price_types"])
     return Order(**values)
 
 

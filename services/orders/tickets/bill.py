@@ -36,13 +36,14 @@ NO_BILL = Bill([], [], [])
 
 def order_bill(order: Order, show: ShowInfo, text: Words) -> Bill:
     """The bill as the order is now; days are those of the venue."""
-    tickets = [(_tickets(line, show, text), line.quantity * line.unit_price_minor) for line in order.lines]
+    tickets = [(_tickets(order, line, show, text), line.quantity * line.unit_price_minor) for line in order.lines]
     added = [(_name(extra, text), extra.amount_minor) for extra in order.extras if not extra.included]
     return Bill([*tickets, *added], _sums(order, show, text), _taxes(order, text))
 
 
-def _tickets(line: OrderLine, show: ShowInfo, text: Words) -> str:
-    name = text("several", n=line.quantity, name=show.place(line.section_id, line.seat_id, text))
+def _tickets(order: Order, line: OrderLine, show: ShowInfo, text: Words) -> str:
+    of_type = order.price_types.find(line.type_id)
+    name = text("several", n=line.quantity, name=show.ticket(line.section_id, line.seat_id, of_type, text))
     return text("paper_returned", name=name, n=line.returned) if line.returned else name
 
 
@@ -69,14 +70,17 @@ def _sums(order: Order, show: ShowInfo, text: Words) -> list[Row]:
 
 def _taxes(order: Order, text: Words) -> list[Row]:
     """Each tax with its net and gross amount: tickets and fees as they were sold, also where some were refunded since.
-    Several included taxes have the same net amount; an added tax is on the prices with the included ones in them.
+    Several included taxes have the same net amount; an added tax is on the prices with the included ones in them. Where
+    some tax is for some price types only, each says which amount it is on.
     """
     taxes = [extra for extra in order.extras if extra.kind == "tax"]
     prices_minor = order.total_minor - sum(tax.amount_minor for tax in taxes if not tax.included)
     net_minor = prices_minor - sum(tax.amount_minor for tax in taxes if tax.included)
     rows = []
     for tax in taxes:
-        base_minor = net_minor if tax.included else prices_minor
+        base_minor = tax.base_minor
+        if base_minor is None:
+            base_minor = net_minor if tax.included else prices_minor
         net, gross = (text.money(minor, order.currency) for minor in (base_minor, base_minor + tax.amount_minor))
         rows.append((text("paper_taxed", tax=_name(tax, text), net=net, gross=gross), tax.amount_minor))
     return rows

@@ -8,9 +8,11 @@ from functools import partial
 from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 
+from services.orders.model.order import TypeName, TypeNames
 from services.orders.tables import event
 from shared.concurrency.coalescing import CachedReads
 from shared.contracts.event_file import EventFile
+from shared.contracts.event_parts.names import NamesWanted
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.runtime.clock import zone_of
 from shared.words.words import Words
@@ -30,6 +32,13 @@ class ShowInfo:
     zone: str = "UTC"
     section_names: Mapping[str, str] | None = None
     rehearsal: bool = False
+    names: NamesWanted = "none"
+    names_until: datetime | None = None
+
+    @property
+    def names_end(self) -> datetime | None:
+        """Until when buyers may change names; None if nobody knows when it starts."""
+        return self.names_until or self.starts_at
 
     def when(self, text: Words) -> str:
         """Its start on the clock of its venue; empty if unknown."""
@@ -43,6 +52,11 @@ class ShowInfo:
         _, row, number = seat_id.split("-")
         return text("seat", section=name, row=row, number=number)
 
+    def ticket(self, section_id: str, seat_id: str | None, price_type: TypeName | None, text: Words) -> str:
+        """The place, and the price type where the event has types: `Stalls, row 7, seat 12 · Child`."""
+        place = self.place(section_id, seat_id, text)
+        return text("ticket_type", place=place, type=price_type.name) if price_type else place
+
 
 async def apply(connection: AsyncConnection, file: EventFile, *, actor: str) -> bool:
     """Stores the show in the caller's transaction. True if that changed anything."""
@@ -50,6 +64,8 @@ async def apply(connection: AsyncConnection, file: EventFile, *, actor: str) -> 
         "name": file.name, "venue": file.venue, "starts_at": file.starts_at, "ends_at": file.ends_at,
         "currency": file.currency, "timezone": file.zone, "rehearsal": file.rehearsal,
         "section_names": {section.section_id: section.name for section in file.sections},
+        "price_types": TypeNames.of(file.price_types).json(),
+        "names": file.sales.names, "names_until": file.sales.names_until,
     }  # fmt: skip
     put = insert(event).values(event_id=file.event_id, applied_by=actor, **fields)
     differs = func.row(*(event.c[name] for name in fields)).is_distinct_from(
@@ -72,7 +88,7 @@ async def read_show(db: AsyncEngine, event_id: str) -> ShowInfo:
     starts_at = row.starts_at.astimezone(zone_of(row.timezone))
     return ShowInfo(
         event_id, row.name, venue=row.venue, starts_at=starts_at, ends_at=row.ends_at, zone=row.timezone,
-        section_names=row.section_names, rehearsal=row.rehearsal,
+        section_names=row.section_names, rehearsal=row.rehearsal, names=row.names, names_until=row.names_until,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import segno
 
-from services.orders.model.order import Order
+from services.orders.model.order import Order, TypeName
 from services.orders.settings import Settings
 from services.orders.tickets.show import ShowInfo
 from shared.contracts.event_file import EventFile
@@ -35,11 +35,15 @@ class PaperPorts:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
+    """One admission; `of_type` is its price type, None of an event without types."""
+
     ticket_id: str
     section_id: str
     seat_id: str | None
+    of_type: TypeName | None
     void_at_ms: int | None
     void_reason: str | None
+    name: str | None = None
 
     @property
     def is_valid(self) -> bool:
@@ -51,10 +55,19 @@ def tickets_of(order: Order) -> list[Ticket]:
     if order.fulfilled_at_ms is None:
         return []
     return [
-        Ticket(ticket.id, line.section_id, line.seat_id, ticket.void_at_ms, ticket.void_reason)
+        Ticket(
+            ticket_id=ticket.id, section_id=line.section_id, seat_id=line.seat_id, of_type=of_type,
+            void_at_ms=ticket.void_at_ms, void_reason=ticket.void_reason, name=ticket.name,
+        )
         for line in order.lines
+        for of_type in [order.price_types.find(line.type_id)]
         for ticket in line.tickets
-    ]
+    ]  # fmt: skip
+
+
+def name_on(one: Ticket, order: Order, show: ShowInfo) -> str | None:
+    """The name on this ticket: its own, or the customer's where the event asks for one an order."""
+    return one.name or (order.customer_name if show.names == "order" else None)
 
 
 def ticket_code(settings: Settings, order: Order, one: Ticket) -> str:
@@ -63,6 +76,7 @@ def ticket_code(settings: Settings, order: Order, one: Ticket) -> str:
     fields = TicketCode(
         event_id=order.event_id, ticket_id=one.ticket_id, section_id=one.section_id, seat_id=one.seat_id or "",
         order=order.reference[:ORDER_PREFIX_CHARS], window_s=window_s,
+        type_id=one.of_type.type_id if one.of_type else "",
     )  # fmt: skip
     code = sign_ticket(settings.ticket_keys, fields)
     if not window_s:

@@ -4,6 +4,7 @@ Amounts are integers of the currency's minor units. Times are RFC 3339 texts, as
 all its fields: one that is not named here is a mistake and is refused where the response is made.
 """
 
+from collections import Counter
 from datetime import datetime
 from typing import Annotated, Any, Self
 
@@ -15,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from shared.contracts.event_parts.price_types import TypeId
 from shared.contracts.fields import Body, PlainText, SeatId, SectionId
 from shared.contracts.orders import OrderView
 
@@ -68,10 +70,13 @@ class AdminOrder(OrderView):
 
 
 class GeneralAdmissionTickets(Body):
-    """Some tickets of a GA section."""
+    """Some tickets of a GA section and price type."""
 
     section_id: SectionId
     quantity: int = Field(ge=1, le=TICKETS_MAX)
+    type_id: TypeId | None = Field(
+        None, description="Needed where the order has tickets of several price types in this section."
+    )
 
 
 class TicketSelection(Body):
@@ -82,11 +87,13 @@ class TicketSelection(Body):
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:
-        sections = [some.section_id for some in self.ga]
+        sections, named = Counter(some.section_id for some in self.ga), {(s.section_id, s.type_id) for s in self.ga}
         if not (self.seats or self.ga):
             raise ValueError("name at least one ticket")
-        if len(set(self.seats)) < len(self.seats) or len(set(sections)) < len(sections):
+        if len(set(self.seats)) < len(self.seats) or len(named) < len(self.ga):
             raise ValueError("name every seat and every section once")
+        if any(some.type_id is None and sections[some.section_id] > 1 for some in self.ga):
+            raise ValueError("name the type_id of a section that is named more than once")
         return self
 
 

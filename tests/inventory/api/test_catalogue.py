@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from services.inventory.catalogue.read_event_file import read_event_file
 from services.inventory.redis_keys import Keys
 from shared.contracts.frames import StockFrame, stock_channel
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
@@ -27,6 +28,25 @@ async def test_the_catalogue_shows_prices_with_fees_and_limits(inventory: Invent
         "price_levels": [], "prices": {}, "traits": [],
     }  # fmt: skip
     assert problem(await inventory.fans.get("/events/nowhere")) == (404, "unknown-event")
+
+
+async def test_the_names_that_an_event_asks_for_are_shown_and_read_back(inventory: Inventory) -> None:
+    path = f"/events/{EVENT}"
+    shown = [(await inventory.fans.get(path)).json()[name] for name in ("names", "names_until")]
+    assert shown == ["none", None]
+    until = "2027-03-01T13:00:00+01:00"
+    file = event_file(names="ticket", names_until=until) | {"timezone": "Europe/Berlin"}
+    assert (await inventory.put(file)).json()["changed"] is True
+    event = (await inventory.fans.get(path)).json()
+    assert (event["names"], event["names_until"]) == ("ticket", "2027-03-01T12:00:00Z")
+    stored = await read_event_file(inventory.state.db, EVENT)
+    assert stored.sales.names == "ticket"
+    assert stored.sales.model_dump(mode="json")["names_until"] == until, "as it stood in the file"
+    again = await inventory.put({**stored.model_dump(mode="json"), "room": {}})
+    assert again.json()["changed"] is False, again.text
+    assert (await inventory.put(event_file(names="order"))).json()["changed"] is True
+    event = (await inventory.fans.get(path)).json()
+    assert (event["names"], event["names_until"]) == ("order", event["starts_at"]), "until the show starts"
 
 
 async def test_events_are_listed_in_pages_by_their_start(inventory: Inventory) -> None:

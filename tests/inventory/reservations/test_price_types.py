@@ -50,7 +50,7 @@ async def left(inventory: Inventory, type_id: str = "child") -> tuple[int, int]:
     return int(counts or 0), int(row.seats_remaining)
 
 
-def prices(answer: Any) -> list[tuple[str, str, int, int]]:
+def prices(answer: Any) -> list[tuple[str, str | None, int, int]]:
     """Place, type, quantity and price of each ticket of an answer."""
     return [
         (t["seat_id"] or t["section_id"], t["type_id"], t["quantity"], t["unit_price_minor"])
@@ -163,7 +163,7 @@ async def test_a_ticket_that_breaks_a_rule_is_named_and_nothing_is_held(
 
 
 async def test_a_companion_comes_with_each_guest(priced: Inventory) -> None:
-    both = {"seats": ["A-3-1", "A-3-2"], "types": {"A-3-1": "chair", "A-3-2": "carer"}}
+    both: dict[str, Any] = {"seats": ["A-3-1", "A-3-2"], "types": {"A-3-1": "chair", "A-3-2": "carer"}}
     answer = await priced.reserve(**both)
     assert prices(answer) == [("A-3-1", "chair", 1, 2750), ("A-3-2", "carer", 1, 0)]
     held = answer.json()["reservation_id"]
@@ -214,7 +214,7 @@ async def test_a_crowd_never_gets_more_of_a_type_than_there_are(priced: Inventor
 
 
 async def test_what_is_given_back_expires_or_is_returned_frees_its_type(priced: Inventory) -> None:
-    child = {"ga": [{"section_id": "GA1", "quantity": 2, "type_id": "child"}]}
+    child: dict[str, Any] = {"ga": [{"section_id": "GA1", "quantity": 2, "type_id": "child"}]}
     held = await priced.hold("one", **child)
     assert (await priced.fan_request("DELETE", held, "one")).status_code == 204
     assert await left(priced) == (4, 4)
@@ -317,7 +317,7 @@ async def test_a_repeated_request_gets_its_own_hold_and_another_choice_is_anothe
 async def test_the_types_of_a_hold_are_changed_and_its_places_and_time_stay(priced: Inventory) -> None:
     first = await priced.reserve(seats=["A-1-1", "A-2-1"], ga=[{"section_id": "GA1", "quantity": 3}])
     held = first.json()["reservation_id"]
-    wanted = {
+    wanted: dict[str, Any] = {
         "types": {"A-1-1": "child"},
         "ga": [
             {"section_id": "GA1", "quantity": 2, "type_id": "child"}, {"section_id": "GA1", "quantity": 1},

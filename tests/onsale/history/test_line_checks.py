@@ -339,6 +339,7 @@ def test_what_is_read_in_pieces_may_be_taken_out_meanwhile() -> None:
 R1, R2 = "WHERE reservation_id = 'R1'", "WHERE reservation_id = 'R2'"
 RELEASE = "DELETE /events/{event_id}/reservations/{reservation_id}"
 KEEP = "POST /events/{event_id}/reservations/{reservation_id}/keep"
+RETYPE = "POST /events/{event_id}/reservations/{reservation_id}/types"
 RESERVATION = "INSERT INTO inventory.reservation (event_id, reservation_id, holder, total_minor, currency, status, " \
     "reserved_until_ms, fingerprint) VALUES ('arena', 'R3', 'fan-2', 5000, 'EUR', '{}', 1800000700000, '')"  # fmt: skip
 SEAT = "INSERT INTO inventory.reservation_seat VALUES ('arena', 'R3', 'A', {}, 5000)"
@@ -496,6 +497,69 @@ async def test_a_floor_is_not_given_beyond_its_places(sale: Sale) -> None:
     await sale.change("INSERT INTO inventory.reservation_ga VALUES ('arena', 'R3', 'GA1', 3, 3000)")
     sale.add(hold("held", 600, "R3", fan="fan-2", seats=[], ga=[{"section_id": "GA1", "quantity": 3}]))
     assert await sale.violations() == ["GA1 of arena was given 5 times at once, there is 4"]
+
+
+TYPES = """UPDATE inventory.event SET price_types = '[{"type_id": "adult"}, {"type_id": "child"}]'"""
+CHILDREN = "INSERT INTO inventory.section (event_id, section_id, ordinal, name, kind, rows, seats_per_row, capacity, " \
+    "seats_remaining, price_minor, fee_minor) " \
+    "VALUES ('arena', '~child', 2, 'Child', 'type', 0, 0, 2, 0, 0, 0)"  # fmt: skip
+SPLIT = ["UPDATE inventory.reservation_ga SET quantity = 1 WHERE reservation_id = 'R1'",
+         "INSERT INTO inventory.reservation_ga VALUES ('arena', 'R1', 'GA1', 1, 3000, 'child')"]  # fmt: skip
+
+
+async def of_types(sale: Sale) -> None:
+    """The event has price types, two children in all; one floor ticket of the order is a child's."""
+    for change in (TYPES, CHILDREN, *SPLIT):
+        await sale.change(change)
+    typed = [["A-1-1", "adult", 1], ["GA1", "adult", 1], ["GA1", "child", 1]]
+    sale.lines = [{**each, "typed": typed} if each["what"] == "held" and each["reservation_id"] == "R1" else each
+                  for each in sale.lines]  # fmt: skip
+
+
+async def test_floor_tickets_of_several_types_are_one_section(sale: Sale) -> None:
+    await of_types(sale)
+    assert await sale.violations() == []
+    await sale.change("UPDATE inventory.section SET capacity = 1, seats_remaining = 0 WHERE section_id = 'GA1'")
+    assert "2 places of section GA1 are sold, it has 1" in await sale.violations()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        f"UPDATE inventory.reservation_seat SET type_id = 'child' {R1}",
+        f"UPDATE inventory.reservation_ga SET type_id = 'senior' {R1} AND type_id = 'child'",
+    ],
+)
+async def test_a_hold_keeps_the_price_types_that_were_acknowledged(sale: Sale, change: str) -> None:
+    await of_types(sale)
+    await sale.change(change)
+    assert await sale.violations() == ["reservation R1 has other price types"]
+    sale.add(line("unanswered", 385, reservation_id="R1", fan="fan-1", of=RETYPE))
+    assert await sale.violations() == []
+
+
+async def test_types_that_a_fan_changed_are_those_of_the_last_answer(sale: Sale) -> None:
+    await of_types(sale)
+    await sale.change(f"UPDATE inventory.reservation_seat SET type_id = 'child' {R1}")
+    typed = [["A-1-1", "child", 1], ["GA1", "adult", 1], ["GA1", "child", 1]]
+    ga = [{"section_id": "GA1", "quantity": 2}]
+    sale.add(hold("retyped", 385, "R1", seats=["A-1-1"], ga=ga, total_amount_minor_units=11000, typed=typed))
+    assert await sale.violations() == []
+
+
+async def test_no_price_type_is_given_or_sold_beyond_its_number_in_all(sale: Sale) -> None:
+    await of_types(sale)
+    await sale.change("UPDATE inventory.section SET capacity = 0 WHERE section_id = '~child'")
+    found = await sale.violations()
+    assert "1 places of section ~child are sold, it has 0" in found
+    await sale.change("UPDATE inventory.section SET capacity = 2 WHERE section_id = '~child'")
+    await sale.change(RESERVATION.format("pending_payment"))
+    await sale.change("INSERT INTO inventory.reservation_ga VALUES ('arena', 'R3', 'GA1', 2, 2500, 'child')")
+    ga = [{"section_id": "GA1", "quantity": 2}]
+    sale.add(hold("held", 600, "R3", fan="fan-2", seats=[], ga=ga, typed=[["GA1", "child", 2]]))
+    assert await sale.violations() == ["~child of arena was given 3 times at once, there is 2"]
+    sale.add(hold("retyped", 590, "R1", seats=["A-1-1"], ga=ga, total_amount_minor_units=11000, typed=[]))
+    assert [each for each in await sale.violations() if "~child" in each] == []
 
 
 async def test_no_section_sells_more_than_it_has(sale: Sale) -> None:

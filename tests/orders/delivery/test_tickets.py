@@ -33,6 +33,7 @@ LINES = [
     ReservedItem(section_id="A", seat_id="A-1-2", quantity=1, unit_price_minor=4000),
     ReservedItem(section_id="GA1", quantity=2, unit_price_minor=1400),
 ]
+TICKETS_CSV = f"/admin/orders/events/{EVENT}/tickets.csv"
 
 
 async def bought(shop: Shop, seat_id: str = "A-1-2") -> str:
@@ -58,7 +59,7 @@ async def ticket_list(shop: Shop, **params: str) -> Any:
     return (await shop.http.get(path, params=params, headers=OPERATOR)).json()
 
 
-async def apply_event_file(shop: Shop, **changes: str) -> bool:
+async def apply_event_file(shop: Shop, **changes: Any) -> bool:
     """Returns whether it changed anything."""
     async with shop.state.db.begin() as connection:
         return await apply(connection, EventFile.model_validate({**SHOW, **changes}), actor="ops")
@@ -104,6 +105,24 @@ async def test_refunded_tickets_are_void_also_in_the_lists_for_scanners(shop):
     rows = csv_rows((await shop.http.get(f"{path}.csv", headers=OPERATOR)).content)
     assert {(row["status"], row["void_reason"]) for row in rows} == {("valid", ""), ("void", "'=show moved")}
     assert (await shop.http.get(f"{path}.json", headers=VIEWER)).status_code == 403
+
+
+async def test_scanners_get_the_names_on_tickets(shop):
+    for asked, sent, expected in (
+        ("ticket", ["=Ada()", "Grace", "Bob"], ["'=Ada()", "Grace", "Bob"]),
+        ("order", [], ["Ada"] * 3),
+        ("none", [], [""] * 3),
+    ):
+        await apply_event_file(shop, sales={"names": asked})
+        shop.state.prices.invalidate(EVENT)
+        await shop.run('TRUNCATE orders."order", orders.open_order')
+        reservation = await shop.inventory.hold(lines=[shop.inventory.free_seat(4000), LINES[1]])
+        answer = await shop.post(shop.body(reservation) | {"names": sent}, key=reservation)
+        await shop.wait_until_settled(answer.json()["reference"], "confirmed")
+        rows = csv_rows((await shop.http.get(TICKETS_CSV, headers=OPERATOR)).content)
+        assert [row["name"] for row in rows] == expected
+        listed = [ticket["name"] for ticket in (await ticket_list(shop))["tickets"]]
+        assert listed == [sent[n] if sent else expected[n] or None for n in range(3)]
 
 
 async def test_one_of_several_ga_tickets_is_voided(shop):

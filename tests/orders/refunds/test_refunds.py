@@ -208,8 +208,8 @@ SOLD = replace(ORDER, status="confirmed", charge_ref="c1", charges=(replace(CHAR
         ({"seats": ("A-1-1",)}, 40),
         ({"seats": ("A-1-1", "A-1-1")}, 80),
         ({"seats": ("A-1-2",)}, None),
-        ({"ga": (("GA", 1),)}, 30),
-        ({"ga": (("GA", 2),)}, None),
+        ({"ga": (("GA", 1, None),)}, 30),
+        ({"ga": (("GA", 2, None),)}, None),
         ({}, 70),
     ],
 )

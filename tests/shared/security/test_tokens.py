@@ -257,6 +257,26 @@ def test_a_ticket_is_verified_with_public_keys_alone():
     assert read_ticket(public(TICKET_KEYS), sign_ticket(TICKET_KEYS, standing)) == standing
 
 
+TYPED = TICKET._replace(type_id="child")
+
+
+def test_a_ticket_of_an_event_with_price_types_says_its_type():
+    code = sign_ticket(TICKET_KEYS, TYPED)
+    assert (code.split(".")[0], sign_ticket(TICKET_KEYS, TICKET).split(".")[0]) == ("T2", "T1")
+    assert read_ticket(public(TICKET_KEYS), code) == TYPED
+    assert len(code) < CODE_MAX_CHARS / 2
+    rotating = TYPED._replace(window_s=15)
+    shown = f"{sign_ticket(TICKET_KEYS, rotating)}.{rotating_code(SECRET, 15, at_s=1_000)}"
+    assert read_ticket(public(TICKET_KEYS), shown) == rotating
+    require_rotating_code(rotating, SECRET, shown, at_s=1_000)
+
+
+def test_a_code_from_before_price_types_is_read_for_ever():
+    key = TICKET_KEYS.signer()[1]
+    signed = f"T1.{TICKET_KEYS.kid}.arena-2026.ABCDEFGH1234.A.A-1-12.QRSTVW.0"
+    assert read_ticket(public(TICKET_KEYS), f"{signed}.{b64(key.sign(signed.encode()))}") == TICKET
+
+
 def test_a_ticket_signed_before_a_key_rotation_stays_valid():
     before = sign_ticket(TICKET_KEYS, TICKET)
     after = Keyring({"k2": b"2" * 32, **TICKET_KEYS.keys})
@@ -265,13 +285,15 @@ def test_a_ticket_signed_before_a_key_rotation_stays_valid():
         read_ticket(public(TICKET_KEYS), sign_ticket(after, TICKET))
 
 
-def test_a_ticket_code_changed_anywhere_is_refused():
-    code = sign_ticket(TICKET_KEYS, TICKET)
+@pytest.mark.parametrize("ticket", [TICKET, TYPED])
+def test_a_ticket_code_changed_anywhere_is_refused(ticket: TicketCode):
+    code = sign_ticket(TICKET_KEYS, ticket)
     for at in range(len(code) - 1):  # the last character of base64 has bits that mean nothing
         other = code[:at] + ("B" if code[at] != "B" else "C") + code[at + 1 :]
         with pytest.raises(BadTicket):
             read_ticket(public(TICKET_KEYS), other)
-    for broken in ("", ".", "T1", code + ".x.y", code.replace(".0.", ".30."), "T1" + "." * 8, "ü" * 9, code * 9):
+    for broken in ("", ".", "T1", code + ".x.y", code.replace(".0.", ".30."), "T1" + "." * 8,
+                   "T2" + "." * 9, "T3" + code[2:], "ü" * 9, code * 9):  # fmt: skip
         with pytest.raises(BadTicket):
             read_ticket(public(TICKET_KEYS), broken)
 

@@ -54,7 +54,7 @@ function Facts({ order }: { order: AdminOrder }) {
         )}
         {order.end_reason && <div><dt>{order.status === "review" ? "In review" : "Ended"}</dt><dd>{order.end_reason.replaceAll("_", " ")}</dd></div>}
         {order.lines.map((line, index) => (
-          <div key={index}><dt>{line.seat_id ?? line.section_id}</dt>
+          <div key={index}><dt>{line.seat_id ?? line.section_id}{line.type_name && <span class="muted" data-type> {line.type_name}</span>}</dt>
             <dd>{line.quantity} × {sum(line.unit_price_minor)}{line.returned > 0 && <span class="muted"> {line.returned} returned</span>}</dd></div>
         ))}
       </dl>
@@ -92,10 +92,10 @@ function Refund({ order, left, post }: { order: AdminOrder; left: number; post: 
   const onSale = useSignal(false);
   const minor = minorOf(amount.value, order.currency) ?? 0;
   const lines = order.lines.filter((line) => line.quantity > line.returned);
-  const named = (line: LineView) => line.seat_id ?? line.section_id;
+  const named = (line: LineView) => line.seat_id ?? `${line.section_id} ${line.type_id ?? ""}`; // a section has a line for each price type
   const tickets = {
     seats: lines.filter((line) => line.seat_id && chosen.value[named(line)]).map((line) => line.seat_id),
-    ga: lines.filter((line) => !line.seat_id && chosen.value[named(line)]).map((line) => ({ section_id: line.section_id, quantity: chosen.value[named(line)] })),
+    ga: lines.filter((line) => !line.seat_id && chosen.value[named(line)]).map((line) => ({ section_id: line.section_id, quantity: chosen.value[named(line)], ...(line.type_id && { type_id: line.type_id }) })),
   };
   const body = what.value === "amount" ? { amount_minor: minor }
     : what.value === "tickets" ? { tickets, return_to_sale: onSale.value } : { return_to_sale: onSale.value };
@@ -115,9 +115,9 @@ function Refund({ order, left, post }: { order: AdminOrder; left: number; post: 
           {lines.map((line) => {
             const set = (quantity: number) => { chosen.value = { ...chosen.value, [named(line)]: quantity }; };
             return line.seat_id ? (
-              <label class="check" key={named(line)}><input type="checkbox" onChange={(event) => set(event.currentTarget.checked ? 1 : 0)} /><span>{line.seat_id}</span></label>
+              <label class="check" key={named(line)}><input type="checkbox" onChange={(event) => set(event.currentTarget.checked ? 1 : 0)} /><span>{line.seat_id} {line.type_name}</span></label>
             ) : (
-              <label class="labelled" key={named(line)}>{line.section_id}, up to {line.quantity - line.returned}
+              <label class="labelled" key={named(line)}>{line.section_id} {line.type_name}, up to {line.quantity - line.returned}
                 <input class="field num" type="number" min={0} max={line.quantity - line.returned} value={chosen.value[named(line)] ?? 0}
                   onInput={(event) => set(Number(event.currentTarget.value))} />
               </label>

@@ -7,7 +7,7 @@ import { Action, useResource } from "../write";
 import { at, Check, Choice, Listed, Once, Text, usePages } from "./fields";
 import type { DrawerProps } from "./drawer";
 
-const KINDS = ["order.created", "order.confirmed", "order.cancelled", "order.expired", "order.refunded"];
+const KINDS = ["order.created", "order.confirmed", "order.cancelled", "order.expired", "order.refunded", "order.renamed"];
 const PATH = "/admin/orders/webhooks";
 
 export function Webhooks({ eventId }: DrawerProps) {

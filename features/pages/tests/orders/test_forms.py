@@ -10,7 +10,9 @@ from features.pages.orders import next_page, order_body, order_key
 from shared.rpc import sign_service_call
 from shared.security.tokens import pass_cookie, sign_order_token
 from shared.web.app import internal
+from tests.orders.checkout.test_names import ids_of, names_of
 from tests.orders.inventory import EVENT
+from tests.orders.priced_event import open_sale
 from tests.orders.shop import pass_of
 
 FORM = (
@@ -117,3 +119,40 @@ async def test_an_address_is_corrected_by_a_form(shop):
     done = await send(shop, f"/orders/{reference}/email", {"email": "x@y.zz", "email_taken": "ada@hotmail.com"})
     assert done.headers["location"] == f"/o/{reference}"
     assert (await shop.view(reference))["customer"]["email"] == "ada@hotmail.com"
+
+
+@pytest.mark.parametrize(
+    ("typed", "names"),
+    [
+        (b"names=2&name.1=+Ada+&name.2=Bob&name.3=x", ["Ada", "Bob"]),
+        (b"names=2&name.1=&name.2=Bob", ["", "Bob"]),
+        (b"name.1=Ada", None),
+        (b"names=x&name.1=Ada", None),
+        (b"names=999", [""] * 100),
+    ],
+)
+def test_the_fields_of_names_are_told_in_their_order(typed: bytes, names: list[str] | None) -> None:
+    assert order_body(FormFields(FORM + b"ok&" + typed)).get("names") == names
+
+
+async def test_names_are_bought_and_changed_by_forms(shop):
+    sale = await open_sale(shop, sales={"names": "ticket"})
+    event, reservation = {"event_id": sale.event_id}, await sale.hold()
+    cookie = {"cookie": f"{pass_cookie(sale.event_id)}={pass_of(event_id=sale.event_id)}"}
+    typed = form_of(reservation, **event, expected_total_minor="10000", names="2") | {"name.1": "Ada", "name.2": " "}
+    refused = await send(shop, "/orders", typed, **cookie)
+    assert refused.headers["location"] == f"/e/{sale.event_id}?problem=invalid-request"
+    kept = {b"cookie": refused.headers.get_list("set-cookie")[-1].partition(";")[0].encode()}
+    assert typed_fields(kept, secure=False) == {"name": "Ada", "email": "ada@example.org", "name.1": "Ada"}
+    bought = await send(shop, "/orders", typed | {"name.2": "Grace"}, **cookie)
+    reference = bought.headers["location"].removeprefix("/o/")
+    await sale.wait_for_status(reference, "confirmed")
+    first, second = await ids_of(sale, reference)
+    fields = {"ticket": [first, second], f"name.{first}": "Ada", f"name.{second}": "Mary"}
+    done = await send(shop, f"/orders/{reference}/names", fields, **cookie)
+    assert done.headers["location"] == f"/o/{reference}"
+    assert await names_of(sale, reference) == ["Ada", "Mary"]
+    empty = await send(shop, f"/orders/{reference}/names", {"ticket": first, f"name.{first}": " "}, **cookie)
+    assert empty.headers["location"] == f"/o/{reference}?problem=invalid-request"
+    one = await send(shop, f"/orders/{reference}/names", {"name": "Bob"}, **cookie)
+    assert one.headers["location"] == f"/o/{reference}?problem=name-change-refused"

@@ -23,7 +23,7 @@ WITH oldest AS (
         ) AS place
         GROUP BY place.section_id
     ) AS h USING (section_id)
-    WHERE s.event_id = :event_id
+    WHERE s.event_id = :event_id AND s.kind <> 'type'
     ORDER BY s.ordinal
 )
 SELECT statement_timestamp() AS at, count(DISTINCT holder COLLATE "C") AS fans_held, count(*) AS holds,

@@ -1,6 +1,6 @@
 -- Orders created and confirmed in each step of time since :start, and the tickets confirmed in it; and of the whole sale the
--- tickets of each section that were sold and came back, the money by currency as our ledger has it, and the orders that ended
--- without a sale.
+-- tickets of each section that were sold and came back, those of each price type with what they cost (none of an event without
+-- types), the money by currency as our ledger has it, and the orders that ended without a sale.
 WITH own AS (
     SELECT created_at, confirmed_at, (
         SELECT sum(jsonb_array_length(line -> 'tickets')) FROM jsonb_array_elements(lines) AS line) AS tickets
@@ -21,6 +21,22 @@ WITH own AS (
     FROM orders."order" o, jsonb_array_elements(o.lines) AS line
     WHERE o.event_id = :event_id AND o.confirmed_at IS NOT NULL
     GROUP BY 1 ORDER BY 1
+), named AS (
+    SELECT e.currency, t.n, t.named ->> 'type_id' AS type_id, t.named ->> 'name' AS name
+    FROM orders.event e, jsonb_array_elements(e.price_types) WITH ORDINALITY AS t(named, n)
+    WHERE e.event_id = :event_id
+), sold_types AS (
+    SELECT coalesce(line ->> 'type_id', (SELECT type_id FROM named WHERE n = 1)) AS type_id,
+        sum(jsonb_array_length(line -> 'tickets'))::bigint AS sold,
+        coalesce(sum((line ->> 'returned')::bigint), 0)::bigint AS returned, sum((line ->> 'paid_minor')::bigint)::bigint AS paid_minor
+    FROM orders."order" o, jsonb_array_elements(o.lines) AS line
+    WHERE o.event_id = :event_id AND o.confirmed_at IS NOT NULL AND EXISTS (SELECT FROM named)
+    GROUP BY 1
+), types AS (
+    SELECT type_id, coalesce(t.name, type_id) AS name, coalesce(s.sold, 0) AS sold, coalesce(s.returned, 0) AS returned,
+        coalesce(s.paid_minor, 0) AS paid_minor, coalesce(t.currency, (SELECT currency FROM named LIMIT 1)) AS currency
+    FROM named t FULL JOIN sold_types s USING (type_id)
+    ORDER BY t.n NULLS LAST, type_id
 ), money AS (
     SELECT m.currency, count(*) FILTER (WHERE m.kind = 'charge') AS charges,
         coalesce(sum(m.amount_minor) FILTER (WHERE m.kind = 'charge'), 0)::bigint AS charged_minor,
@@ -41,5 +57,6 @@ WITH own AS (
 )
 SELECT (SELECT coalesce(jsonb_agg(s), '[]') FROM steps AS s) AS steps,
     (SELECT coalesce(jsonb_agg(s), '[]') FROM sections AS s) AS sections,
+    (SELECT coalesce(jsonb_agg(s), '[]') FROM types AS s) AS types,
     (SELECT coalesce(jsonb_agg(s), '[]') FROM money AS s) AS money,
     (SELECT coalesce(jsonb_agg(s), '[]') FROM unsold AS s) AS unsold

@@ -18,6 +18,7 @@ from shared.report.csv_export import csv_lines, escape_formula
 from shared.rules.sell_out import wilson_interval
 from tests.inventory.actions import block, sell, sql
 from tests.inventory.conftest import EVENT, Inventory, event_file
+from tests.inventory.reservations.test_price_types import priced_file
 from tests.support.running.suite import problem
 from tests.support.spreadsheets import csv_rows
 
@@ -50,6 +51,24 @@ async def test_every_seat_and_every_sale_is_exported_once(
     total = (await inventory.operate("GET", "/stock")).json()["total"]
     assert (total["sold"], total["revenue_minor"]) == (7, 5250 + 4000 + 5 * 3100)
     assert total["available"] + total["held"] + total["sold"] + total["blocked"] == total["capacity"] == 43
+
+
+@pytest.mark.parametrize("page_rows", [1, 1000])
+async def test_every_price_type_of_a_section_is_exported_once(
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, page_rows: int
+) -> None:
+    monkeypatch.setattr(exports, "PAGE_ROWS", page_rows)
+    assert (await inventory.put(priced_file())).status_code == 200
+    floor = [
+        {"section_id": "GA1", "quantity": n, "type_id": each} for n, each in ((2, "child"), (1, None), (2, "senior"))
+    ]
+    await sell(inventory, "one", seats=["A-2-1"], types={"A-2-1": "child"}, ga=floor)
+    sales = await rows(inventory, "sales")
+    assert [(row["section_id"], row["type_id"], row["quantity"]) for row in sales] == [
+        ("A", "child", "1"), ("GA1", "adult", "1"), ("GA1", "child", "2"), ("GA1", "senior", "2")
+    ]  # fmt: skip
+    flow = (await inventory.operate("GET", "/flow")).json()
+    assert [(s["section_id"], s["sold"]) for s in flow["sections"]] == [("A", 1), ("B", 0), ("GA1", 5)]
 
 
 async def test_cells_that_begin_a_formula_are_escaped(inventory: Inventory) -> None:

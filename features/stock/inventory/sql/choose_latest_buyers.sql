@@ -1,16 +1,21 @@
--- Chooses the latest buyers for return: in a section or of a price type as many as its excess needs, of a seat all but the first.
-WITH bought AS (
-    SELECT r.reservation_id, r.order_reference, g.quantity AS n, r.confirmed_at
-    FROM inventory.reservation_ga g JOIN inventory.reservation r USING (event_id, reservation_id)
-    WHERE g.event_id = :event_id AND :section_id IN (g.section_id, '~' || g.type_id) AND CAST(:position AS int) = -1
-      AND r.status = 'confirmed'
+-- Chooses the latest buyers for return: in a section, or of a price type (~id), as many as its excess needs, of a seat all but
+-- the first. A reservation may have several lines of one section, or of one type.
+WITH place AS (
+    SELECT g.event_id, g.reservation_id, g.quantity AS n FROM inventory.reservation_ga g
+    WHERE g.event_id = :event_id AND CAST(:position AS int) = -1
+      AND (g.section_id = :section_id OR g.type_id <> '' AND '~' || g.type_id = :section_id)
     UNION ALL
-    SELECT r.reservation_id, r.order_reference, 1, r.confirmed_at
-    FROM inventory.reservation_seat x JOIN inventory.reservation r USING (event_id, reservation_id)
-    WHERE x.event_id = :event_id AND r.status = 'confirmed' AND (
-        x.section_id = :section_id AND x.position = CAST(:position AS int)
-        OR '~' || x.type_id = :section_id AND CAST(:position AS int) = -1
-    )
+    SELECT x.event_id, x.reservation_id, 1 FROM inventory.reservation_seat x
+    WHERE x.event_id = :event_id AND x.section_id = :section_id AND x.position = CAST(:position AS int)
+    UNION ALL
+    SELECT x.event_id, x.reservation_id, 1 FROM inventory.reservation_seat x
+    WHERE x.event_id = :event_id AND CAST(:position AS int) = -1 AND x.type_id <> '' AND '~' || x.type_id = :section_id
+),
+bought AS (
+    SELECT r.reservation_id, r.order_reference, sum(p.n) AS n, r.confirmed_at
+    FROM place p JOIN inventory.reservation r USING (event_id, reservation_id)
+    WHERE r.status = 'confirmed'
+    GROUP BY r.reservation_id, r.order_reference, r.confirmed_at
 ),
 ordered AS (
     SELECT *, sum(n) OVER (ORDER BY confirmed_at DESC, reservation_id DESC) - n AS before FROM bought

@@ -1,5 +1,5 @@
 -- Searches orders, newest first, beyond the last one of the page before: by exact reference, reservation, e-mail, seat or
--- charge of these providers, or by a part of the customer's name.
+-- charge of these providers, or by a part of the name of the customer or on a ticket.
 SELECT o.reference FROM orders."order" o
 WHERE o.status <> 'tombstone'
     AND (CAST(:event_id AS text) IS NULL OR o.event_id = CAST(:event_id AS text))
@@ -12,6 +12,9 @@ WHERE o.status <> 'tombstone'
     AND (CAST(:q AS text) IS NULL OR o.reference = upper(replace(CAST(:q AS text), ' ', '')) OR o.reservation_id = CAST(:q AS text)
         OR lower(o.customer_email) = lower(CAST(:q AS text))
         OR strpos(lower(o.customer_name), lower(CAST(:q AS text))) > 0
+        OR EXISTS (
+            SELECT 1 FROM jsonb_path_query(o.lines, '$[*].tickets[*].name') AS named(name)
+            WHERE strpos(lower(named.name #>> '{}'), lower(CAST(:q AS text))) > 0)
         OR o.lines @> jsonb_build_array(jsonb_build_object('seat_id', CAST(:q AS text)))
         OR o.attempts @> jsonb_build_array(jsonb_build_object('provider_ref', CAST(:q AS text)))
         OR o.reference IN (

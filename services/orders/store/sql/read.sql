@@ -2,7 +2,7 @@
 -- order that is open stands in `open_order`; one that is not open was asked nothing.
 SELECT o.reference, o.status, o.event_id, o.reservation_id, o.owner_id, o.lane, o.join_seq, o.total_minor, o.currency,
     o.customer_name, o.customer_email, o.language, o.grace_s, o.end_reason, o.charge_ref, o.version, o.traceparent,
-    o.unmailed_at IS NOT NULL AS unmailed, o.address_changes,
+    o.unmailed_at IS NOT NULL AS unmailed, o.address_changes, o.name_changes,
     o.review_decision, o.dispute, o.cancel_requested_at IS NOT NULL AS cancel_requested, o.extended_at IS NOT NULL AS extended, o.released_at IS NOT NULL AS released,
     coalesce(p.wakes, 0) AS wakes, coalesce(p.sync_requested, false) AS sync_requested, coalesce(p.errors, 0) AS errors,
     coalesce(p.due_at <= clock_timestamp(), false) AS sync_due, p.owner, p.epoch,
@@ -13,6 +13,7 @@ SELECT o.reference, o.status, o.event_id, o.reservation_id, o.owner_id, o.lane, 
     (extract(epoch FROM o.ended_at) * 1000)::bigint AS ended_at_ms,
     (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
     o.lines, o.extras, o.attempts, o.journal,
+    coalesce((SELECT e.price_types FROM orders.event e WHERE e.event_id = o.event_id), '[]') AS price_types,
     coalesce((
         SELECT jsonb_agg(jsonb_build_object('provider', m.provider, 'charge_ref', m.charge_ref,
             'amount_minor', m.amount_minor, 'currency', m.currency,

@@ -11,6 +11,7 @@ WITH updates AS (
         releases boolean, due_in_s double precision, errors integer, status text, end_reason text, charge_ref text,
         dispute text, review_decision text, confirmed_at_ms bigint, fulfilled_at_ms bigint, ended_at_ms bigint,
         released boolean, cancel_requested boolean, extended boolean, expires_at_ms bigint, customer_email text,
+        customer_name text, name_changes integer,
         lines jsonb, attempts jsonb, journal jsonb)
 ), held AS (
     SELECT a.* FROM orders.open_order p JOIN updates a ON a.reference = p.reference
@@ -31,6 +32,8 @@ WITH updates AS (
         cancel_requested_at = CASE WHEN a.cancel_requested THEN clock_timestamp() ELSE o.cancel_requested_at END,
         extended_at = CASE WHEN a.extended THEN clock_timestamp() ELSE o.extended_at END,
         customer_email = coalesce(a.customer_email, o.customer_email),
+        customer_name = coalesce(a.customer_name, o.customer_name),
+        name_changes = coalesce(a.name_changes, o.name_changes),
         address_changes = o.address_changes + (a.customer_email IS NOT NULL)::integer,
         unmailed_at = CASE WHEN a.customer_email IS NULL THEN o.unmailed_at END,
         expires_at = coalesce(to_timestamp(a.expires_at_ms / 1000.0), o.expires_at),
