@@ -10,6 +10,7 @@ UPDATES = f"{ORDERS}/model/update.py"
 CHECKOUT = f"{ORDERS}/checkout/checkout.py"
 PURCHASE = f"{ORDERS}/steps/purchase.py"
 REQUESTS = f"{ORDERS}/requests/requests.py"
+NAMES = f"{ORDERS}/requests/names.py"
 WORKER = f"{ORDERS}/worker/worker.py"
 ONE_ROW = f"{ORDERS}/migrations/versions/0008_one_row.sql"
 QUOTE = f"{ORDERS}/pricing/quote.py"
@@ -479,6 +480,25 @@ MESSAGES = (
         "An address is corrected three times at most",
         REQUESTS, " or order.address_changes >= CHANGES_MAX:", ":",
         "test_an_address_may_be_corrected_three_times_by_who_holds_the_order",
+    ),
+    Guard(
+        "Each ticket has a name if the event asks for them",
+        f"{ORDERS}/checkout/requests.py", "    if len(names) == wanted:", "    if True:",
+        "test_names_that_do_not_fit_the_tickets_are_refused_and_nothing_is_changed",
+    ),
+    Guard(
+        "A buyer changes no name after the time",
+        NAMES, "            _require_in_time(order, show)\n", "",
+        "test_buyers_change_names_until_the_time_and_operators_later_too",
+    ),
+    Guard(
+        "A buyer changes three names for each ticket at most",
+        NAMES, "    if order.name_changes + count > allowed:", "    if False:",
+        "test_three_names_for_each_ticket_may_be_changed_and_concurrent_changes_are_counted",
+    ),
+    Guard(
+        "A void ticket keeps its name",
+        NAMES, " if ticket.is_valid}", "}", "test_a_void_ticket_keeps_its_name",
     ),
 )  # fmt: skip
 TYPES = (

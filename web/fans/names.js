@@ -68,13 +68,10 @@ export class OrderNames {
     show("name-note", all);
     if (all) byId("name").setAttribute("aria-describedby", "name-note");
     else byId("name").removeAttribute("aria-describedby");
-    const tickets = names === "ticket" ? lines.flatMap((line) => Array.from({ length: line.quantity }, (_, n) => ({ line, n }))) : [];
-    this.#fields.show(
-      tickets.map(({ line, n }, place) => ({
-        key: `${line.seat_id ?? line.section_id} ${n}`,
-        label: ticketLabel(place + 1, line, sections),
-      })),
-    );
+    const tickets = names === "ticket" ? lines.flatMap((line) => new Array(line.quantity).fill(line)) : [];
+    const place = (line) => line.seat_id ?? line.section_id;
+    const before = (line, n) => tickets.slice(0, n).filter((other) => place(other) === place(line)).length;
+    this.#fields.show(tickets.map((line, n) => ({ key: `${place(line)} ${before(line, n)}`, label: ticketLabel(n + 1, line, sections) })));
     show("names", tickets.length > 0);
   }
 
