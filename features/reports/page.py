@@ -274,6 +274,7 @@ def _sell_through(sale: Sale) -> str:
         _plot(sale, "Tickets sold", {"tickets": _summed(sold)}),
         _table(head, rows),
         _types(sale),
+        _traits(sale),
         _note("Suggested: the same tickets divided so that all sections would have sold out together, by how fast each "
               "sold while it had tickets. For the next sale like this one."),
     )  # fmt: skip
@@ -287,6 +288,16 @@ def _types(sale: Sale) -> str:
     ]
     head = ("price type", "sold", "returned", Right("all that they cost"))
     return _table(head, rows, caption="By price type, with discounts, fees and taxes") if rows else ""
+
+
+def _traits(sale: Sale) -> str:
+    """Empty if the event file names no places with traits."""
+    rows = [
+        (trait.replace("_", " "), n.capacity, n.sold, percent(n.sold / n.capacity) if n.capacity else "", n.held,
+         n.available)
+        for trait, n in sale.traits.items()
+    ]  # fmt: skip
+    return _table(("places", "in all", "sold", "sold %", "held", "left"), rows) if rows else ""
 
 
 def _holds(sale: Sale) -> str:

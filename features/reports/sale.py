@@ -15,6 +15,7 @@ from shared.contracts.admin import inventory, orders, queue
 from shared.contracts.admin.audit import AuditEntry
 from shared.contracts.admin.operator_calls import OperatorCalls
 from shared.contracts.catalogue import EventDetails
+from shared.contracts.event_parts.price_types import Trait
 from shared.report.invariants import CheckedInvariant, check_invariants
 from shared.rules.sell_out import Held, SellOut, forecast
 
@@ -98,6 +99,7 @@ class Sale:
     made_at: datetime
     event: EventDetails
     flow: Flow
+    traits: Mapping[Trait, inventory.TraitCounts]
     start: datetime
     step_s: int
     line: schemas.LineHistory
@@ -138,11 +140,12 @@ async def read_sale(admin: OperatorCalls, event_id: str, *, failure: type[Except
     step_s = step_of((end - start).total_seconds())
     steps = math.floor((end - start).total_seconds() / step_s) + 1
     since = start.isoformat()
-    line, holds, ordered, event = await asyncio.gather(
+    line, holds, ordered, event, traits = await asyncio.gather(
         admin.read_queue_flow_history(event_id, since=since, step_s=step_s, steps=steps),
         admin.read_inventory_flow_history(event_id, since=since, step_s=step_s, steps=steps),
         admin.read_order_flow_history(event_id, since=since, step_s=step_s, steps=steps),
         admin.read_event_on_sale(event_id),
+        admin.read_places_by_trait(event_id),
     )
     changes, left_out = await _changes(admin, event_id)
     try:
@@ -150,9 +153,9 @@ async def read_sale(admin: OperatorCalls, event_id: str, *, failure: type[Except
     except failure as failed:
         invariants, broken_off = [], str(failed)
     return Sale(
-        event_id=event_id, made_at=datetime.now(UTC), event=event, flow=flow, start=start, step_s=step_s, line=line,
-        holds=holds, orders=ordered, changes=changes, changes_left_out=left_out, invariants=invariants,
-        broken_off=broken_off,
+        event_id=event_id, made_at=datetime.now(UTC), event=event, flow=flow, traits=traits.total, start=start,
+        step_s=step_s, line=line, holds=holds, orders=ordered, changes=changes, changes_left_out=left_out,
+        invariants=invariants, broken_off=broken_off,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from onsale.cli.context import (
 from onsale.errors import OperatorError
 
 if TYPE_CHECKING:
-    from features.stock.schemas import StockChanged, StockCounts
+    from features.stock.schemas import StockChanged, StockCounts, StockReport
 
 app = AdminCommands(help="Show and change the stock of an event while it sells.")
 Seats = Annotated[list[str] | None, typer.Option("--seat", help="A seat, such as A-1-2; may repeat.")]
@@ -63,10 +63,30 @@ def show(event_id: EventId) -> None:
     table.add_section()
     table.add_row("all", *_counts(report.total), "")
     out.print(table)
+    if report.traits:
+        out.print(_traits(report))
+        out.print(_released(report), style="dim")
     for allotment in report.allotments:
         opens = f"opens {rfc3339(allotment.opens_at) or 'by hand'}"
         state = f"open since {rfc3339(allotment.opened_at)}" if allotment.opened_at else opens
         out.print(f"{allotment.allotment_id}  {allotment.kind}  {allotment.name}  {state}", style="dim")
+
+
+def _traits(report: "StockReport") -> Table:
+    table = Table("places", "section", "in all", "available", "held", "sold")
+    for section_id, traits in (*((s.section_id, s.traits) for s in report.sections), ("all", report.traits)):
+        for trait, counts in traits.items():
+            numbers = (counts.capacity, counts.available, counts.held, counts.sold)
+            table.add_row(trait.replace("_", " "), section_id, *map(str, numbers))
+    return table
+
+
+def _released(report: "StockReport") -> str:
+    what = "wheelchair and companion places are offered to everybody"
+    if report.accessible_released_at:
+        return f"{what} since {rfc3339(report.accessible_released_at)}"
+    at = report.accessible_release_at
+    return f"{what} {'from ' + str(rfc3339(at)) + ' on' if at else 'when an operator releases them'}"
 
 
 def _counts(stock: "StockCounts") -> list[str]:
@@ -103,6 +123,13 @@ add_action(
         "capacity": Annotated[int, typer.Argument(min=0, help="How many places it has from now on.")],
     },
     partial(_done, "resize"), about="Change the capacity of a GA section, never below what is held, sold and blocked.",
+)  # fmt: skip
+
+
+add_action(
+    app, "release-accessible", "release_accessible", {"event_id": EventId},
+    partial(_done, "release-accessible"),
+    about="Offer wheelchair and companion places to everybody when no others are left.",
 )  # fmt: skip
 
 

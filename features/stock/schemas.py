@@ -9,7 +9,9 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from features.stock.rules import AllotmentBody, GaPlaces, Places, RowRange
+from shared.contracts.admin.inventory import TraitCounts
 from shared.contracts.event_file import SEATS_PER_EVENT_MAX
+from shared.contracts.event_parts.price_types import Trait
 from shared.contracts.fields import Body, PlainText
 
 
@@ -68,6 +70,7 @@ class SectionStockReport(StockCounts):
 
     section_id: str
     kept_aside_by: dict[str, int]
+    traits: dict[Trait, TraitCounts] = Field(default_factory=dict, description="Its places that have a trait.")
 
 
 class AllotmentReport(BaseModel):
@@ -91,6 +94,11 @@ class StockReport(BaseModel):
     currency: str
     sections: list[SectionStockReport]
     total: StockCounts
+    traits: dict[Trait, TraitCounts] = Field(default_factory=dict, description="All places that have a trait.")
+    accessible_release_at: datetime | None = Field(
+        None, description="When best available begins to offer wheelchair and companion places to everybody."
+    )
+    accessible_released_at: datetime | None = Field(None, description="When an operator released them.")
     allotments: list[AllotmentReport]
 
 

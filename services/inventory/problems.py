@@ -11,6 +11,21 @@ class NoAdjacentSeats(Problem, status=409):
     """There are enough seats, but not this many next to each other. Allow a split, or choose fewer."""
 
 
+class NoAccessiblePlaces(Problem, status=409):
+    """There are not this many wheelchair places together, each with a place next to it for who comes along."""
+
+    @classmethod
+    def left(cls, wheelchair: int, companions: int) -> "NoAccessiblePlaces":
+        """With how many places are left in the sections that were searched."""
+        places = f"{_number(wheelchair, 'wheelchair place')} and {_number(companions, 'companion place')}"
+        detail = f"There are not so many wheelchair and companion places together. Left are {places}."
+        return cls(detail, wheelchair=wheelchair, companions=companions)
+
+
+def _number(n: int, what: str) -> str:
+    return f"{n or 'no'} {what}{'' if n == 1 else 's'}"
+
+
 class UnknownSection(Problem, status=404):
     """This event has no such section, or it is of another kind."""
 

@@ -60,6 +60,8 @@ event = Table(
     Column("hold_ttl_b_percent", Float, nullable=False, server_default="0"),
     Column("oversell", JSONB, nullable=False, server_default=text(HONOUR)),
     Column("price_types", JSONB, nullable=False, server_default=text("'[]'"), comment="As in the event file."),
+    Column("accessible_release_at", DateTime(timezone=True)),
+    Column("accessible_released_at", DateTime(timezone=True)),
     Column("hall_map", JSONB(none_as_null=True), comment="The map of the event file; null if it has none."),
     Column("brand", JSONB(none_as_null=True), comment="The brand of the event file; null if it has none."),
     Column("redis_epoch", BigInteger, nullable=False, server_default="0"),

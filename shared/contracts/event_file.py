@@ -10,6 +10,7 @@ from zoneinfo import available_timezones
 
 from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
+from shared.contracts.admin.checks import Check, suspicious
 from shared.contracts.event_parts.names import NamesWanted
 from shared.contracts.event_parts.price_types import (
     PRICE_MINOR_MAX,
@@ -100,6 +101,11 @@ class SalesPart(Body):
     active_reservations_per_customer: int = Field(1, ge=0, le=100)
     open_orders_per_customer: int = Field(1, ge=0, le=100)
     tour: TourPart | None = Field(None, description="The tour of this event, with a limit over all its events.")
+    accessible_release_at: AwareDatetime | None = Field(
+        None,
+        description="When best available begins to offer wheelchair and companion places to everybody, last of all. "
+        "Default: only when an operator releases them.",
+    )
     hold_ttl_b_s: int | None = Field(None, ge=5, le=86_400, description="Hold duration of variant B in an experiment.")
     hold_ttl_b_percent: float = Field(0, ge=0, le=100, description="Share of fans in variant B.")
     names: NamesWanted = Field("none", description="Names on tickets: the buyer's (`order`), or one of each ticket.")
@@ -288,6 +294,20 @@ class StockPart(EventFields):
         """The venue's time zone: an IANA name, `UTC`, or an offset such as `+09:00`."""
         offset = self.starts_at.strftime("%z")
         return self.timezone or ("UTC" if not self.starts_at.utcoffset() else f"{offset[:3]}:{offset[3:5]}")
+
+    def findings(self, *, sale_ends_at: datetime | None, starts_at: datetime, now: datetime) -> list[Check]:
+        """Of wheelchair and companion places, besides those of features."""
+        found = super().findings(sale_ends_at=sale_ends_at, starts_at=starts_at, now=now)
+        subject, at = "Accessible places", self.sales.accessible_release_at
+        if at is None:
+            return found
+        if not any({"wheelchair", "companion"} & set(section.traits) for section in self.sections):
+            advice = "Name the places in `traits` of their sections, or take out `accessible_release_at`."
+            return [*found, suspicious(subject, "are to be released, and no section has any", advice)]
+        ends = {"after the show has begun": starts_at, "after the sale has ended": sale_ends_at}
+        late = next((when for when, end in ends.items() if end and at >= end), None)
+        fix = "Set `accessible_release_at` to an earlier time."
+        return [*found, suspicious(subject, f"are released {late}", fix)] if late else found
 
     @model_validator(mode="after")
     def _ends_after_it_starts(self) -> Self:

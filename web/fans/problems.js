@@ -17,6 +17,7 @@ export const PROBLEMS = {
   "limit-exceeded": texts.problem_limit_exceeded,
   "line-full": texts.problem_line_full,
   "name-change-refused": texts.problem_name_change_refused,
+  "no-accessible-places": texts.problem_no_accessible_places,
   "no-adjacent-seats": texts.problem_no_adjacent_seats,
   "no-answer": texts.problem_no_answer,
   "no-credential": texts.problem_no_credential,

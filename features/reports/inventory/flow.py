@@ -7,7 +7,8 @@ from fastapi import APIRouter
 from features.reports.reading import ServiceCounts, TimeStepsQuery
 from features.reports.schemas import HoldsHistory
 from services.inventory.state import StateDep
-from shared.contracts.admin.inventory import HoldsFlow
+from services.inventory.store.traits import count_traits
+from shared.contracts.admin.inventory import HoldsFlow, PlacesByTrait
 from shared.contracts.frames import ReservationState
 from shared.postgres.engine import statement
 from shared.security.auth import Viewer
@@ -34,3 +35,15 @@ async def get_flow_history(
 ) -> HoldsHistory:
     which = {"event_id": state.catalogue.layout(event_id).event_id, **steps._asdict()}
     return HoldsHistory.model_validate(await counts.one(state.autocommit_db, _HISTORY, **which))
+
+
+@router.get("/traits", operation_id="read_places_by_trait", summary="Get places by trait: total, available, held, sold")
+async def get_traits(_operator: Viewer, state: StateDep, event_id: EventIdPath, counts: ServiceCounts) -> PlacesByTrait:
+    """Wheelchair places, companion places and others that the event file names."""
+    which = state.catalogue.layout(event_id).event_id
+
+    async def make() -> PlacesByTrait:
+        async with state.autocommit_db.connect() as connection:
+            return await count_traits(connection, which)
+
+    return await counts.get(f"traits {which}", make)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from features.stock.inventory import allotments, blocking, oversell
+from features.stock.inventory import accessible, allotments, blocking, oversell
 from services.inventory.state import State
 from shared.concurrency.background import Loops
 from shared.web.parts import Part
@@ -23,4 +23,4 @@ async def open_stock(state: State, loops: Loops) -> AsyncIterator[allotments.All
     yield of_files
 
 
-PART = Part(routers=[blocking.router, allotments.router, oversell.router], open=open_stock)
+PART = Part(routers=[blocking.router, allotments.router, accessible.router, oversell.router], open=open_stock)

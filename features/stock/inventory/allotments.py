@@ -22,6 +22,7 @@ from services.inventory.problems import StockConflict
 from services.inventory.state import State, StateDep
 from services.inventory.store.change import StockChange
 from services.inventory.store.snapshot import count_sections
+from services.inventory.store.traits import count_traits
 from services.inventory.tables import event as event_table
 from shared.concurrency.background import QUIET_S, Quiet
 from shared.contracts.event_file import EventFile
@@ -232,7 +233,8 @@ async def get_stock(operator: Viewer, state: StateDep, event_id: EventIdPath) ->
 async def _report(connection: AsyncConnection, event_id: str) -> StockReport:
     which = {"event_id": event_id}
     columns = event_table.c
-    query = select(columns.currency, columns.version).where(columns.event_id == event_id)
+    releases = columns.accessible_release_at, columns.accessible_released_at
+    query = select(columns.currency, columns.version, *releases).where(columns.event_id == event_id)
     event = (await connection.execute(query)).one_or_none()
     if event is None:
         raise UnknownEvent
@@ -240,6 +242,7 @@ async def _report(connection: AsyncConnection, event_id: str) -> StockReport:
     for part in await connection.execute(ALLOTTED, which):
         allotted.setdefault(part.section_id, {})[part.allotment_id] = int(part.n)
     revenue = {row.section_id: int(row.earned) for row in await connection.execute(REVENUE, which)}
+    by_trait = await count_traits(connection, event_id)
     sections: list[dict[str, Any]] = []
     for section_id, row in (await count_sections(connection, event_id)).items():
         if section_id[0] == QUOTA:
@@ -249,10 +252,11 @@ async def _report(connection: AsyncConnection, event_id: str) -> StockReport:
             "section_id": section_id, "capacity": row["capacity"], "available": row["available"],
             "held": int(row["held"]), "sold": int(row["sold"]), "blocked": row["blocked"] - sum(by_allotment.values()),
             "kept_aside": sum(by_allotment.values()), "kept_aside_by": by_allotment,
-            "revenue_minor": revenue.get(section_id, 0),
+            "revenue_minor": revenue.get(section_id, 0), "traits": by_trait.sections.get(section_id, {}),
         })  # fmt: skip
     total = {name: sum(section[name] for section in sections) for name in StockCounts.model_fields}
     return StockReport.model_validate({
         "event_id": event_id, "version": event.version, "currency": event.currency, "sections": sections,
-        "total": total, "allotments": await allotments(connection, event_id),
+        "total": total, "traits": by_trait.total, "accessible_release_at": event.accessible_release_at,
+        "accessible_released_at": event.accessible_released_at, "allotments": await allotments(connection, event_id),
     })  # fmt: skip

@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from services.inventory.auth import require_current_epoch, require_owner
 from services.inventory.layout.layout import GaKey, Layout, Selection, content_hash
-from services.inventory.layout.price_types import Fan
+from services.inventory.layout.price_types import ACCESSIBLE, Fan
 from services.inventory.reservations.reserve import ReservationRequest, Reserved, ReserveResult
 from services.inventory.state import State
 from services.inventory.store.reservations import ReservationRow
@@ -69,6 +69,23 @@ class BestAvailable(Body):
         description="How many of them of which price type; the others are usual.",
     )
     split: bool = Field(False, description="Split into groups if there are not enough adjacent seats.")
+    wheelchair: int = Field(0, ge=0, le=TICKETS_MAX, description="How many of them are wheelchair places.")
+    companions: int = Field(
+        0,
+        ge=0,
+        le=TICKETS_MAX,
+        description="How many of them are for who comes along: one next to each wheelchair place, the others near.",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if sum(self.types.values()) > self.quantity:
+            raise ValueError("types has more tickets than quantity")
+        if self.wheelchair + self.companions > self.quantity:
+            raise ValueError("wheelchair and companions are more tickets than quantity")
+        if self.companions and not self.wheelchair:
+            raise ValueError("companions come along with wheelchair places")
+        return self
 
 
 class ReserveBody(Body):
@@ -106,8 +123,6 @@ class ReserveBody(Body):
         if len(set(self.seats)) != len(self.seats):
             raise ValueError("each seat may be named once")
         require_types_of_seats(self.types, self.seats)
-        if self.best_available and sum(self.best_available.types.values()) > self.best_available.quantity:
-            raise ValueError("best_available: types has more tickets than quantity")
         return self
 
     def tickets(self) -> list[GaTickets]:
@@ -304,7 +319,11 @@ def _redis_request(
         chosen += [f"{line.section_id}*{line.quantity}={line.type_id}" for line in selection.ga if line.type_id]
         return {"selection": listed}, content_hash(listed, *chosen)
     types = layout.best_types(best.types, best.quantity, fan)
-    price_blocks = layout.price_blocks(section_id=best.section_id, max_price_minor=best.max_price_minor, types=types)
+    accessible = _accessible(layout, best, types) if best.wheelchair else None
+    price_blocks = layout.price_blocks(
+        section_id=best.section_id, max_price_minor=best.max_price_minor, types=types,
+        traits=ACCESSIBLE if accessible else (),
+    )  # fmt: skip
     if not price_blocks:
         raise SoldOut("No section has this price or a lower one. Raise max_price_minor.")
     places = [
@@ -313,10 +332,23 @@ def _redis_request(
     ]
     tidy = layout.avoid_single_seats
     criteria = {
-        "quantity": best.quantity, "price_blocks": places, "split": best.split, "tidy": tidy, "avoid": [{}],
+        "quantity": best.quantity, "price_blocks": places, "split": best.split, "tidy": tidy,
+        "avoid": layout.offers.accessible(fan) if accessible else layout.rounds(fan, best.section_id),
+        **({"accessible": accessible} if accessible else {}),
         "types": "".join(f";{quota_id(type_id)}*{n}" for type_id, n in sorted(types.items())),
     }  # fmt: skip
     return {"best": criteria}, content_hash("best", best.model_dump_json())
+
+
+def _accessible(layout: Layout, best: BestAvailable, types: Mapping[str, int]) -> dict[str, Any]:
+    """What the hold script reads about wheelchair and companion places. Raises `PriceTypeRefused` for price types that
+    are not for such places.
+    """
+    numbers = {"wheelchair": best.wheelchair, "companions": best.companions}
+    strict = layout.types.require_seated(types, best.quantity, **numbers)
+    offers = layout.offers
+    places = {"wheelchair_places": offers.wheelchair_places, "companion_places": offers.companion_places}
+    return {**numbers, "strict": strict, **places}
 
 
 def random_id() -> str:
@@ -425,7 +457,8 @@ FAST_ROUTES = [
             401: "The credential is missing or invalid",
             403: "Not admitted yet (see Retry-After), or the credential is for another event",
             404: "Unknown event, section or price type, or a signed-in fan who is not in the line",
-            409: "seats-taken, no-adjacent-seats, sold-out, limit-exceeded or price-type-refused: nothing was reserved",
+            409: "Nothing was reserved: seats-taken, no-adjacent-seats, no-accessible-places, sold-out, limit-exceeded "
+            "or price-type-refused",
             410: "The place in the line has ended, or the waiting room was reset",
             422: "A value is invalid, or the Idempotency-Key was used with another body",
             503: "The stock is being rebuilt, or too many requests wait; see Retry-After",

@@ -210,7 +210,8 @@ def _event_row(file: EventFile) -> dict[str, Any]:
 
 def _audit_values(file: EventFile) -> dict[str, Any]:
     row = _event_row(file)
-    return row | {name: row[name] and str(row[name]) for name in ("starts_at", "ends_at", "names_until")}
+    times = ("starts_at", "ends_at", "names_until", "accessible_release_at")
+    return row | {name: row[name] and str(row[name]) for name in times}
 
 
 def _section_row(section: SeatedSection | GaSection, ordinal: int) -> dict[str, Any]:

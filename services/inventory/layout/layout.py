@@ -19,14 +19,16 @@ from sqlalchemy import RowMapping, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
+from services.inventory.layout.offers import HasExclusive, Offers, Round
 from services.inventory.layout.price_types import Fan, PriceTypes, WantedTicket
-from services.inventory.problems import UnknownSeat, UnknownSection
+from services.inventory.problems import NoAccessiblePlaces, UnknownSeat, UnknownSection
 from shared.contracts.event_parts.names import NamesWanted
 from shared.contracts.event_parts.price_types import QUOTA, USUAL, PriceType, Trait, quota_id
 from shared.contracts.event_parts.seat_labels import SeatLabels, stored_labels
 from shared.contracts.event_parts.traits import Run, has
 from shared.errors.problems import Unavailable, UnknownEvent
 from shared.rules.shares import within
+from shared.runtime.clock import from_datetime, now_ms
 
 ROW_END = "|"
 TYPE_NAMES = {"seated": "Reserved seating", "ga": "General Admission"}
@@ -343,6 +345,8 @@ class Layout:
     tour_id: str | None
     tour_tickets_per_customer: int
     avoid_single_seats: bool
+    accessible_release_at: datetime | None
+    accessible_released_at: datetime | None
     hold_ttl_b_s: int | None
     hold_ttl_b_percent: float
     oversell: dict[str, Any]
@@ -415,19 +419,15 @@ class Layout:
         return Selection(tuple(sorted(seats)), tuple(sorted(tickets, key=lambda line: line.key)))
 
     def from_selection(self, selection: str) -> Selection:
-        """A selection that Redis made, from its text: of each price type the last of its tickets, in the order of the
-        types, and the usual one for those before them.
-        """
-        places = StockSelection.parse(selection)
+        """A selection that Redis made, from its text. Which of its places are of which price type, the types say."""
+        places, ga = StockSelection.parse(selection), Counter[GaKey]()
+        of_ga = [s for s, n in places.ga.items() if s[0] != QUOTA for _ in range(n)]
+        traits = [self.sections[s].traits_of(at) for s, at in (*places.seats, *((s, 0) for s in of_ga))]
+        numbers = {type_id: places.ga.get(quota_id(type_id), 0) for type_id in self.types.by_id}
+        types = self.types.assigned(numbers, traits)
         ids = [self.sections[s].seat_id(position) for s, position in places.seats]
-        ga, left = dict[GaKey, int](), places.quantity
-        kinds = [each.type_id for each in self.types.types[1:] for _ in range(places.ga.get(quota_id(each.type_id), 0))]
-        kinds = [USUAL] * (left - len(kinds)) + kinds
-        for section_id, quantity in places.ga.items():
-            if section_id[0] != QUOTA:
-                for type_id in kinds[len(ids) + sum(ga.values()) :][:quantity]:
-                    ga[section_id, type_id] = ga.get((section_id, type_id), 0) + 1
-        return self.select(ids, ga, {seat_id: kind for seat_id, kind in zip(ids, kinds, strict=False) if kind})
+        ga.update(zip(of_ga, types[len(ids) :], strict=True))
+        return self.select(ids, ga, dict(zip(ids, types, strict=False)))
 
     def tickets(self, selection: Selection) -> list[WantedTicket]:
         """As the rules of price types see them."""
@@ -475,23 +475,51 @@ class Layout:
         return {type_id: n for type_id, n in sorted(wanted.items()) if type_id}
 
     def price_blocks(
-        self, *, section_id: str | None, max_price_minor: int | None, types: Iterable[str] = ()
+        self,
+        *,
+        section_id: str | None,
+        max_price_minor: int | None,
+        types: Iterable[str] = (),
+        traits: Sequence[Trait] = (),
     ) -> list[PriceBlock]:
         """The blocks that best available searches for tickets of these price types, highest price first, then in the
-        order of the event file. Raises `UnknownSection`, and `PriceTypeRefused` if there is none with all of the types.
+        order of the event file; for places with traits those whose section has places of the first. Raises
+        `UnknownSection`, `NoAccessiblePlaces`, and `PriceTypeRefused` if there is none with all of the types.
         """
         price_blocks = _by_price([self.section(section_id)]) if section_id else self._price_blocks
+        if traits:
+            price_blocks = [block for block in price_blocks if traits[0] in self.sections[block.section_id].traits]
+            if not price_blocks:
+                raise NoAccessiblePlaces.left(0, 0)
         if wanted := set(types):
-            blocks = [block for block in price_blocks if wanted <= self._sold_all_over(block.section_id)]
+            blocks = [block for block in price_blocks if wanted <= self._sold_all_over(block.section_id, traits)]
             if not blocks:
                 raise self.types.nowhere(sorted(wanted))
             price_blocks = blocks
         return [block for block in price_blocks if max_price_minor is None or block.price_minor <= max_price_minor]
 
-    def _sold_all_over(self, section_id: str) -> set[str]:
-        """The price types that are sold at every place of a section."""
+    def rounds(self, fan: Fan, section_id: str | None = None) -> Sequence[Round]:
+        """What each round of best available leaves out for this fan, of one section or of all."""
+        rounds = self.offers.rounds(fan, released=self.accessible_are_released)
+        if section_id is None:
+            return rounds
+        return [{section_id: each[section_id]} if section_id in each else {} for each in rounds]
+
+    @property
+    def accessible_are_released(self) -> bool:
+        """Whether wheelchair and companion places are offered to everybody."""
+        at = self.accessible_release_at
+        return self.accessible_released_at is not None or (at is not None and now_ms() >= from_datetime(at))
+
+    @cached_property
+    def offers(self) -> Offers:
+        exclusive = [each for part in self.shown if isinstance(part, HasExclusive) for each in part.exclusive]
+        return Offers({section_id: section.traits for section_id, section in self.sections.items()}, exclusive)
+
+    def _sold_all_over(self, section_id: str, traits: Iterable[Trait]) -> set[str]:
+        """The price types that are sold at every place of a section, or else at those with these traits."""
         section = self.sections[section_id]
-        traits = list(section.traits) if section.kind == "ga" else []
+        traits = section.traits if section.kind == "ga" else traits
         return {each.type_id for each in self.types.sold_in(section_id, traits)}
 
     @cached_property

@@ -14,6 +14,8 @@ from services.inventory.problems import PriceTypeRefused, UnknownPriceType
 from shared.contracts.event_parts.price_types import USUAL, PriceType, Trait
 from shared.contracts.fields import code_key
 
+ACCESSIBLE: tuple[Trait, ...] = ("wheelchair", "companion")
+
 
 class Fan(NamedTuple):
     """What decides which types and places a fan may buy: the lane they came by, and the code that they named."""
@@ -84,6 +86,32 @@ class PriceTypes:
         for type_id in sorted(wanted.keys() & self.by_id.keys()):
             self._require_fan(self.by_id[type_id], [t for t in tickets if t.type_id == type_id], tickets, fan)
 
+    def assigned(self, wanted: Mapping[str, int], places: Sequence[frozenset[Trait]]) -> list[str]:
+        """The type of each of these places, whose types were asked for by number alone; those that are over are usual.
+        A type for places of some trait gets one of them; a companion does not sit on a wheelchair place; of places that
+        are alike the last ones are of the last type.
+        """
+        found, guests = [USUAL] * len(places), {guest for each in self.types for guest in each.companion_of}
+        kinds = [self.by_id[type_id] for type_id, n in wanted.items() for _ in range(n)]
+        kinds.reverse()
+        for kind in sorted(kinds, key=lambda each: (not each.traits, len(each.traits))):
+            order = _SEATED["companion" if kind.companion_of else "guest" if kind.type_id in guests else "other"]
+            free = [n for n, own in enumerate(found) if own == USUAL]
+            fitting = [n for n in free if _is_for(kind, places[n])] or free
+            found[max(fitting, key=lambda n: (-order.index(_role(places[n])), n))] = kind.type_id
+        return found
+
+    def require_seated(self, types: Mapping[str, int], quantity: int, *, wheelchair: int, companions: int) -> bool:
+        """Whether companions need companion places for these types. Raises `PriceTypeRefused` if so many wheelchair
+        places, companion places and others cannot be of the types.
+        """
+        places = [frozenset[Trait]({"wheelchair"})] * wheelchair + [frozenset[Trait]({"companion"})] * companions
+        places += [frozenset[Trait]()] * (quantity - len(places))
+        for type_id, traits in zip(self.assigned(types, places), places, strict=True):
+            if type_id and not _is_for(self.by_id[type_id], traits):
+                raise self.nowhere([type_id])
+        return any("companion" in self.by_id[type_id].traits for type_id in types)
+
     def nowhere(self, types: Sequence[str]) -> PriceTypeRefused:
         """The problem for types that are not sold together anywhere that was asked for."""
         names = ", ".join(self.named(type_id) for type_id in types)
@@ -132,10 +160,25 @@ class PriceTypes:
             raise _refused(wanted, "companion", says, own, allowed=guests)
 
 
+# Which places a ticket gets first: of which trait, or of neither.
+_SEATED: dict[str, tuple[Trait | None, ...]] = {
+    "companion": ("companion", None, "wheelchair"), "guest": ("wheelchair", None, "companion"),
+    "other": (None, "companion", "wheelchair"),
+}  # fmt: skip
+
+
+def _role(traits: frozenset[Trait]) -> Trait | None:
+    return next((trait for trait in ACCESSIBLE if trait in traits), None)
+
+
+def _is_for(wanted: PriceType, traits: frozenset[Trait]) -> bool:
+    return not wanted.traits or not traits.isdisjoint(wanted.traits)
+
+
 def _is_sold(wanted: PriceType, section_id: str, traits: frozenset[Trait]) -> bool:
     if wanted.sections and section_id not in wanted.sections:
         return False
-    return not wanted.traits or not traits.isdisjoint(wanted.traits)
+    return _is_for(wanted, traits)
 
 
 def _refused(

@@ -34,14 +34,15 @@ LUA = importlib.resources.files(__package__).joinpath("lua")
 Change = dict[str, Any]  # of a reservation or of places, as `lua/follow.lua` has it
 NOW: dict[str, str] = {"pending_payment": "h", "paying": "p", "confirmed": "s"}  # the others have ended
 WORDS = {"h": "held", "p": "paying", "s": "sold", ".": "ended"}
-VERBS = sorted({file.name.removesuffix(".lua") for file in LUA.iterdir()} - {"prelude", "best_available"})
+SHARED = ("prelude", "best_available", "accessible")  # functions of scripts; all but the first only of `hold`
+VERBS = sorted({file.name.removesuffix(".lua") for file in LUA.iterdir()} - set(SHARED))
 
 
 @cache
 def load_script(verb: str, package: str = __package__) -> Script:
     """`lua/<verb>.lua` of a package after the functions it uses; `keys` has the keys that its header names."""
     own = importlib.resources.files(package).joinpath("lua", f"{verb}.lua")
-    parts = [LUA.joinpath(f"{part}.lua") for part in ("prelude", "best_available")[: 2 if verb == "hold" else 1]]
+    parts = [LUA.joinpath(f"{part}.lua") for part in (SHARED if verb == "hold" else SHARED[:1])]
     source, name = "".join(part.read_text() for part in (*parts, own)), f"{package}:{verb}"
     keys = [f"{key.name} = KEYS[{i}]" for i, key in enumerate(Script(name, source).keys, 1) if not key.is_list]
     return Script(name, f"local keys = {{{', '.join(keys)}}}\n{source}")

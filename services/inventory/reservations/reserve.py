@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.layout.layout import Layout, SeatPosition, Selection, StockSelection
 from services.inventory.metrics import DRIFT, HOLD_OUTCOMES
-from services.inventory.problems import NoAdjacentSeats, SeatsTaken
+from services.inventory.problems import NoAccessiblePlaces, NoAdjacentSeats, SeatsTaken
 from services.inventory.redis_stock.client import (
     LIVE_UNLIMITED_MAX,
     Change,
@@ -380,6 +380,8 @@ def _problem(request: ReservationRequest, refusal: HoldDenied) -> Problem:
                 f"At most {refusal.detail} seats are together. Allow a split, or choose fewer.",
                 together=int(refusal.detail),
             )
+        case "no-accessible-places":
+            return NoAccessiblePlaces.left(*map(int, refusal.detail.split(",")))
         case "sold-out":
             return sold_out(request.layout, StockSelection.parse(refusal.detail).ga)
         case "limit-exceeded":

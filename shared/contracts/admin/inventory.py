@@ -8,6 +8,7 @@ from datetime import datetime
 
 from pydantic import BaseModel
 
+from shared.contracts.event_parts.price_types import Trait
 from shared.contracts.fields import Body, PlainText
 from shared.contracts.frames import ReservationState
 
@@ -68,6 +69,22 @@ class ReconcilePass(BaseModel):
     differences: int
     old: int
     corrected: int
+
+
+class TraitCounts(BaseModel):
+    """Places that have a trait; those that are neither available nor held nor sold are blocked."""
+
+    capacity: int
+    available: int
+    held: int
+    sold: int
+
+
+class PlacesByTrait(BaseModel):
+    """Places by trait, of each section that has any and of the event. A place with two traits is counted for both."""
+
+    sections: dict[str, dict[Trait, TraitCounts]]
+    total: dict[Trait, TraitCounts]
 
 
 class SectionFlow(BaseModel):

@@ -1,7 +1,7 @@
 -- Best available: adjacent places, in the first price block that has them. A block is {section, first, last, width}:
 -- neighbouring rows of one price in a section's map, each `width` apart; a GA section is {section}. Blocks come in the order
--- to try. `want.avoid` has one or more rounds, each the runs {first, last} of seats by section that it does not offer: the
--- next round is tried where the one before has no places.
+-- to try. `want.avoid` has one or more rounds, each by section the places that it does not offer, as runs `0-4,9-9`; a GA
+-- section has any run. The next round is tried where the one before has no places.
 
 -- The best position for `n` seats in one row: near its middle, with `tidy` leaving as few single seats as possible. Also
 -- returns how many single seats it would leave.
@@ -72,17 +72,28 @@ local function named(section, first, groups)
   return section .. ':' .. table.concat(positions, ',')
 end
 
--- A block's marks as they are offered in a round.
-local function offered(block, round)
-  local first, all = block[2], marks({block[1], block[2], block[3] - block[2] + 1})
-  local runs = round[block[1]]
+-- A section's runs {first, last} of a round, in order; read once.
+local function runs_of(round, section)
+  local runs = round[section]
+  if type(runs) ~= 'string' then return runs end
+  local found = {}
+  for first, last in string.gmatch(runs, '(%d+)-(%d+)') do found[#found + 1] = {tonumber(first), tonumber(last)} end
+  round[section] = found
+  return found
+end
+
+local function hidden(part) return string.rep('-', #part) end
+
+-- A block's marks after `change` of those of these runs; `all` begins at the block's first position.
+local function marked(all, block, runs, change)
   if not runs then return all end
-  local parts, at = {}, 1
+  local first, parts, at = block[2], {}, 1
   for _, run in ipairs(runs) do
     local from, upto = math.max(run[1] - first + 1, at), math.min(run[2] - first + 1, #all)
+    if run[1] > block[3] then break end
     if from <= upto then
       parts[#parts + 1] = string.sub(all, at, from - 1)
-      parts[#parts + 1] = string.rep('-', upto - from + 1)
+      parts[#parts + 1] = change(string.sub(all, from, upto))
       at = upto + 1
     end
   end
@@ -90,12 +101,23 @@ local function offered(block, round)
   return table.concat(parts)
 end
 
+-- A block's marks as they are offered in a round; made once.
+local function offered(block, round)
+  block.offered = block.offered or {}
+  if not block.offered[round] then
+    local all = marks({block[1], block[2], block[3] - block[2] + 1})
+    block.offered[round] = marked(all, block, runs_of(round, block[1]), hidden)
+  end
+  return block.offered[round]
+end
+
 -- How many places of a block are free. A whole section is counted already; its map is read for a part of it.
 local function free_in(block, round)
   local section, first, last, width = block[1], block[2], block[3], block[4]
   local free = math.max(0, available(section))
+  if not width then return round[section] and 0 or free end
   local whole = not round[section] and first == 0 and redis.call('STRLEN', keys.map .. section) == last + 1
-  if free == 0 or not width or whole then return free end
+  if free == 0 or whole then return free end
   return select(2, string.gsub(offered(block, round), '%.', ''))
 end
 
@@ -123,8 +145,9 @@ local function best_in(want, round)
   for _, split in ipairs(want.split and {false, true} or {false}) do
     for _, block in ipairs(want.price_blocks) do
       local section, first, width = block[1], block[2], block[4]
-      if available(section) >= n then
-        if not width then return section .. '*' .. n end
+      if not width then
+        if not round[section] and available(section) >= n then return section .. '*' .. n end
+      elseif available(section) >= n then
         local marks = offered(block, round)
         if split then
           local groups = in_groups(marks, n)

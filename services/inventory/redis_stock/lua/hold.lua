@@ -15,9 +15,9 @@
 -- ARGV[3] others_ms int the time by the slower of the other clocks
 -- ARGV[4+] requests list JSON each: reservation_id, holder, jti, pass_epoch, stock_hash, body_hash, hold_ttl_ms, tickets_max
 --   (per holder, 0 is unlimited), live_max (reservations per holder), and selection, or best {quantity, types, price_blocks, avoid,
---   split, tidy}. Of a live hold: reservation_id, holder, change, the selection with its places and new price types
+--   split, tidy, accessible}. Of a live hold: reservation_id, holder, change, the selection with its places and new price types
 -- Answers per request: held epoch until_ms selection | again id epoch until_ms selection | reused | revoked | not-ready | clocks-apart ahead_ms | gone
---        | seats-taken/no-adjacent-seats/sold-out/limit-exceeded now_ms detail due_id…
+--        | seats-taken/no-adjacent-seats/no-accessible-places/sold-out/limit-exceeded now_ms detail due_id…
 local clock_offset_ms, due_ms, others_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local NAMED_MAX, DUE_MAX = 100, 20
 local new_holders = 0
@@ -77,9 +77,11 @@ end
 
 -- A selection of the best available places, or why there is none.
 local function best_selection(want)
-  local selection = best(want)
+  local selection, accessible
+  if want.accessible then selection, accessible = best_accessible(want) else selection = best(want) end
   if lost then return nil, {'not-ready'} end
   if selection then return selection .. want.types end
+  if accessible then return nil, deny('no-accessible-places', accessible) end
   local left, widest = left_of(want)
   if lost then return nil, {'not-ready'} end
   if widest then return nil, deny('no-adjacent-seats', text(widest)) end
