@@ -12,7 +12,9 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, Field
 
+from shared.contracts.event_parts.price_types import Trait
 from shared.contracts.event_parts.seat_labels import SeatLabels
+from shared.contracts.event_parts.traits import Run, joined
 from shared.contracts.fields import Body, SectionId
 
 Point = tuple[int, int]
@@ -286,11 +288,14 @@ class SectionLabels(BaseModel):
 
 
 class SectionRows(HallRows):
-    """The rows of a section, and how many rows and seats per row there are; `labels` is null where both are counted."""
+    """The rows of a section, and how many rows and seats per row there are; `labels` is null where both are counted.
+    `traits` has by trait the first and the last of its seats, which are counted from 0 through all rows.
+    """
 
     count: int
     seats: int
     labels: SectionLabels | None
+    traits: dict[Trait, list[Run]] = {}  # noqa: RUF012 - each has its own
 
 
 class SectionShape(BaseModel):
@@ -309,31 +314,50 @@ class HallGeometry(BaseModel):
     sections: list[SectionShape]
 
 
+SectionTraits = Mapping[Trait, Sequence[Run]]
 NO_LABELS: Mapping[str, SeatLabels] = {}
+NO_TRAITS: Mapping[str, SectionTraits] = {}
 
 
 def hall_geometry(
-    blocks: Sequence[Block], hall_map: HallMap | None, labels: Mapping[str, SeatLabels] = NO_LABELS
+    blocks: Sequence[Block],
+    hall_map: HallMap | None,
+    labels: Mapping[str, SeatLabels] = NO_LABELS,
+    traits: Mapping[str, SectionTraits] = NO_TRAITS,
 ) -> HallGeometry:
-    """The map as it was drawn, or else an arc of sections around the stage."""
+    """The map as it was drawn, or else an arc of sections around the stage; `traits` are runs of positions, by section
+    and trait, as an event file gives them.
+    """
+
+    def shapes(drawn: Mapping[str, Drawn]) -> list[SectionShape]:
+        return [
+            _shape(block, drawn[block.section_id], labels.get(block.section_id), traits.get(block.section_id, {}))
+            for block in sorted(blocks)
+        ]
+
     if hall_map is None:
         hall = arc(blocks)
         stage = HallStage(at=hall.stage, size=hall.stage_size)
-        return HallGeometry(size=hall.size, stage=stage, sections=_shapes(blocks, hall.sections, labels))
+        return HallGeometry(size=hall.size, stage=stage, sections=shapes(hall.sections))
     drawn = {section_id: section.drawn() for section_id, section in hall_map.sections.items()}
-    return HallGeometry(size=hall_map.size, stage=hall_map.stage, sections=_shapes(blocks, drawn, labels))
+    return HallGeometry(size=hall_map.size, stage=hall_map.stage, sections=shapes(drawn))
 
 
-def _shapes(
-    blocks: Sequence[Block], drawn: Mapping[str, Drawn], labels: Mapping[str, SeatLabels]
-) -> list[SectionShape]:
-    return [_shape(block, drawn[block.section_id], labels.get(block.section_id)) for block in sorted(blocks)]
-
-
-def _shape(block: Block, drawn: Drawn, labels: SeatLabels | None) -> SectionShape:
+def _shape(block: Block, drawn: Drawn, labels: SeatLabels | None, traits: SectionTraits) -> SectionShape:
     rows = None
     if block.rows:
         lines = drawn.rows or fit_rows(drawn.outline, block.rows, block.seats_per_row)
         named = labels and SectionLabels(rows=labels.rows, seats=labels.seats, of_rows=labels.of_rows)
-        rows = SectionRows(**lines._asdict(), count=block.rows, seats=block.seats_per_row, labels=named)
+        runs = {trait: _counted(runs, block.seats_per_row) for trait, runs in traits.items()}
+        rows = SectionRows(**lines._asdict(), count=block.rows, seats=block.seats_per_row, labels=named, traits=runs)
     return SectionShape(section_id=block.section_id, outline=list(drawn.outline), rows=rows)
+
+
+def _counted(runs: Iterable[Run], seats: int) -> list[Run]:
+    """Runs of positions, of which each row has one more than seats, as runs of seats."""
+
+    def seat(position: int) -> int:
+        row, number = divmod(position, seats + 1)
+        return row * seats + min(number, seats - 1)
+
+    return joined((seat(first), seat(last)) for first, last in runs)

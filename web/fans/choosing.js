@@ -6,6 +6,7 @@ import { remaining, seat as seatName } from "./format.js";
 import { refusalWords } from "./limits.js";
 import { MoreTime } from "./more_time.js";
 import { SeatPlan } from "./seats.js";
+import { filterControl } from "./traits.js";
 import { fill } from "./words.js";
 
 const REFRESH_MS = 5_000;
@@ -18,9 +19,11 @@ export class Choosing {
   seats = new Map();
 
   /** Calls `held(reservation)` when the server holds the selection, `timeUp()` when the session has ended. */
-  constructor({ eventId, stock, basket, prices, sections, held, timeUp }) {
+  constructor({ eventId, stock, basket, prices, filter, sections, held, timeUp }) {
     Object.assign(this, { eventId, stock, basket, prices, sections, held, timeUp });
-    this.plan = new SeatPlan({ basket, prices, picked: (seat) => this.picked(seat) });
+    const control = filterControl(filter, stock.sections.values());
+    if (control) byId("sections").before(control);
+    this.plan = new SeatPlan({ stock, basket, prices, filter, picked: (seat) => this.picked(seat) });
     byId("hold").addEventListener("click", () => this.#hold());
     byId("seats-back").addEventListener("click", () => this.close());
     basket.addEventListener("change", () => this.render());

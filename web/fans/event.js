@@ -49,6 +49,8 @@ const hasHall = ({ map_hash: hash, sections }) => Boolean(hash) && (sections.len
 
 class Journey {
   step = "loading";
+  /** Whether only places for wheelchair users are shown, in the map and the lists. */
+  filter = Object.assign(new EventTarget(), { on: false });
 
   constructor(fact) {
     const eventId = fact.event_id;
@@ -57,9 +59,9 @@ class Journey {
     this.line.zone = fact.timezone;
     this.basket = new Basket(fact.limits.tickets_per_order);
     this.prices = fact.prices;
-    const { line, stock, basket, prices } = this;
+    const { line, stock, basket, prices, filter } = this;
     const join = (code) => this.join(code);
-    this.sections = new Sections({ stock, basket, prices, open: (sectionId) => this.steps.choosing.open(sectionId) });
+    this.sections = new Sections({ stock, basket, prices, filter, open: (sectionId) => this.steps.choosing.open(sectionId) });
     this.feed = new Feed({ eventId, line, stock, noticed: (...news) => this.noticed(...news), changed: connection });
     this.steps = {
       lobby: new Lobby({ line, join }),
@@ -104,9 +106,9 @@ class Journey {
   /** The hall comes with a place, or to those who ask for it; without it the list has all there is. */
   async showHall(detail) {
     if (!hasHall(this.fact)) return;
-    const { feed, stock, basket, prices, fact } = this;
+    const { feed, stock, basket, prices, filter, fact } = this;
     byId("journey").toggleAttribute("data-hall-coming", !this.hall);
-    this.hall ??= import(HALL_SCRIPT).then(({ openHall }) => openHall({ feed, stock, basket, prices, fact, choosing: () => this.steps.choosing }));
+    this.hall ??= import(HALL_SCRIPT).then(({ openHall }) => openHall({ feed, stock, basket, prices, filter, fact, choosing: () => this.steps.choosing }));
     const { step } = this;
     const hall = await this.hall.catch(() => (this.hall = null));
     byId("journey").removeAttribute("data-hall-coming");
@@ -142,11 +144,11 @@ class Journey {
       throw new Problem({ title: texts.problem_no_connection });
     });
     if (this.steps.choosing) return;
-    const { eventId, line, stock, basket, prices, sections } = this;
+    const { eventId, line, stock, basket, prices, filter, sections } = this;
     const held = (reservation) => this.go("held", reservation);
     new Best({ eventId, stock, prices, limit: basket.limit, held });
     const timeUp = () => line.nudge();
-    this.steps.choosing = new Choosing({ eventId, stock, basket, prices, sections, held, timeUp });
+    this.steps.choosing = new Choosing({ eventId, stock, basket, prices, filter, sections, held, timeUp });
     this.steps.held = new Hold({ eventId, stock, event: this.fact, shown: (reservation) => this.showHall(reservation), over: (reason) => this.chooseAgain(reason) });
   }
 

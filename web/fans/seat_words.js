@@ -1,4 +1,5 @@
 // The facts of a seat in words, the same in the map and in the list.
+import { traitWords } from "./traits.js";
 import { fill } from "./words.js";
 
 const STATUSES = {
@@ -9,5 +10,7 @@ const STATUSES = {
   yours: texts.legend_yours,
 };
 
-export const seatFacts = ({ row, label, number, status }, price) =>
-  fill(texts.seat_facts, { row, number: label || number, price, status: STATUSES[status] ?? status });
+export const seatFacts = ({ row, label, number, status, traits }, price) =>
+  fill(texts.seat_facts, {
+    row, number: label || number, price: [...traitWords(traits), price].join(texts.list_comma), status: STATUSES[status] ?? status,
+  });

@@ -1,18 +1,24 @@
 // A seat plan: a grid of rows of buttons, one tab stop, arrow keys inside. Shape and name show the state, not only colour.
-import { byId, disable, element } from "./dom.js";
+import { byId, disable, element, show } from "./dom.js";
 import { priceTiers } from "./price_tiers.js";
 import { seatFacts } from "./seat_words.js";
+import { isShown } from "./trait_ids.js";
+import { filterControl, inOrder, legendOf, symbol, traitsOf } from "./traits.js";
 import { fill } from "./words.js";
 
 export class SeatPlan {
   #seats = new Map();
   #grid = [];
   #tiers = new Map();
+  #rows = [];
 
   /** Calls `picked(seat)` on every press of a seat. */
-  constructor({ basket, prices, picked }) {
-    Object.assign(this, { basket, prices, picked });
+  constructor({ stock, basket, prices, filter, picked }) {
+    Object.assign(this, { basket, prices, filter, picked });
     this.node = byId("seats");
+    this.legend = element("ul", { class: "legend prices", id: "seats-traits", "aria-label": texts.traits });
+    byId("price-legend").before(...[filterControl(filter, stock.sections.values()), this.legend].filter(Boolean));
+    filter.addEventListener("change", () => this.#filter());
     this.node.addEventListener("click", (event) => this.#pressed(event.target));
     this.node.addEventListener("keydown", (event) => this.#moved(event));
     basket.addEventListener("change", () => this.#mark());
@@ -42,6 +48,7 @@ export class SeatPlan {
       ),
     );
     byId("price-legend").replaceChildren(...entries);
+    this.legend.replaceChildren(...legendOf(traitsOf(seats)));
   }
 
   /** These seats may have changed, to `statusOf(seatId)`. */
@@ -55,7 +62,7 @@ export class SeatPlan {
   clear() {
     this.sectionId = null;
     this.#seats.clear();
-    this.#grid = [];
+    this.#grid = this.#rows = [];
     this.node.replaceChildren();
   }
 
@@ -66,24 +73,33 @@ export class SeatPlan {
     const names = [...rows.keys()]; // seats come in map order, which labels need not follow
     const widest = Math.max(...[...rows.values()].map((row) => row.length));
     this.node.style.setProperty("--columns", widest);
-    this.node.replaceChildren(...names.map((name) => this.#row(name, rows.get(name))));
+    this.#rows = names.map((name) => this.#row(name, rows.get(name)));
+    this.node.replaceChildren(...this.#rows.map(({ node }) => node));
+    this.#filter();
+  }
+
+  /** Rows without a seat that is looked for are not shown, and other seats keep their place only. */
+  #filter() {
+    for (const row of this.#rows) {
+      row.shown = row.line.filter((button) => isShown(this.filter, this.#seats.get(button.dataset.seat).seat.traits));
+      for (const button of row.line) button.toggleAttribute("data-other", !row.shown.includes(button));
+      show(row.node, row.shown.length > 0);
+    }
+    this.#grid = this.#rows.map(({ shown }) => shown).filter((line) => line.length > 0);
     this.#rove(this.#grid[0]?.[0]);
   }
 
   #row(name, seats) {
     const line = seats.map((seat) => this.#button(seat));
-    this.#grid.push(line);
-    return element(
-      "div",
-      { class: "row", role: "row" },
-      element("span", { class: "row-name", role: "rowheader", "aria-label": fill(texts.row, { row: name }) }, String(name)),
-      ...line,
-    );
+    const label = element("span", { class: "row-name", role: "rowheader", "aria-label": fill(texts.row, { row: name }) }, String(name));
+    return { line, node: element("div", { class: "row", role: "row" }, label, ...line) };
   }
 
   #button(seat) {
     const attributes = { type: "button", role: "gridcell", class: "seat", tabindex: "-1", "data-seat": seat.seat_id };
-    const button = element("button", attributes, String(seat.label || seat.number));
+    const traits = inOrder(seat.traits);
+    const button = element("button", attributes, String(seat.label || seat.number), ...traits.map(symbol));
+    if (traits.length > 0) button.dataset.traits = traits.join(" ");
     const known = { button, seat: {} };
     this.#seats.set(seat.seat_id, known);
     this.#restate(known, seat);

@@ -1,13 +1,24 @@
 // The list of sections: name, price and availability for everybody; a button for fans who may buy.
-import { byId, disable, element, write } from "./dom.js";
+import { byId, disable, element, show, write } from "./dom.js";
+import { isShown } from "./trait_ids.js";
 import { count, fill } from "./words.js";
+
+/** What some places of a section are besides their price. */
+export const SECTION_TRAITS = {
+  wheelchair: texts.traits_wheelchair, companion: texts.traits_companion,
+  restricted_view: texts.traits_restricted_view, easy_access: texts.traits_easy_access,
+};
+
+/** The same in words, for the section's line. */
+export const sectionTraits = ({ traits = [] }) => Object.keys(SECTION_TRAITS).filter((id) => traits.includes(id)).map((id) => SECTION_TRAITS[id]).join(texts.list_comma);
 
 export class Sections {
   #rows = new Map();
 
   /** Calls `open(sectionId)` for a seat plan; the selection counts general admission. */
-  constructor({ stock, basket, prices, open }) {
-    Object.assign(this, { stock, basket, prices, open });
+  constructor({ stock, basket, prices, filter, open }) {
+    Object.assign(this, { stock, basket, prices, filter, open });
+    filter.addEventListener("change", () => this.render());
     prices.addEventListener("change", () => this.render());
     stock.addEventListener("change", () => this.render());
     basket.addEventListener("change", () => this.render());
@@ -36,6 +47,7 @@ export class Sections {
       element("h3", {}, section.name),
       price,
       left,
+      section.traits?.length > 0 ? element("p", { class: "small traits" }, sectionTraits(section)) : null,
       action.node,
       bar,
     );
@@ -48,6 +60,7 @@ export class Sections {
   }
 
   #update({ item, price, left, bar, action }, section) {
+    show(item, isShown(this.filter, section.traits));
     write(price, priceOf(section, this.prices));
     const { available_seats: available, total_seats: total, held_seats: held } = section;
     if (available === undefined) return;

@@ -1,30 +1,27 @@
 """`onsale map`: import the map of a hall from a plan or a drawing into the text of an event file, and draw it.
 
-Nothing else in the text is touched. A draft of a new file leaves open what a plan cannot know: place, time and prices.
-It cannot be applied before a person fills them in.
+With the map come the traits of places; nothing else in the text is touched.
 """
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from features.hall.cli.event_text import draft, event_of, other_fields, parse, with_map, with_traits
 from features.hall.hall_map import HallGeometry, Rows, SectionRows, SectionShape, hall_geometry, row_of_seats
 from features.hall.rules import HallFields, blocks_of
-from onsale import event_files
 from onsale.cli.context import out
 from onsale.errors import OperatorError
-from onsale.strict_yaml import YamlText, write_yaml
-from shared.contracts.event_file import EventFile, SeatedSection
+from shared.contracts.event_file import EventFile
 from shared.contracts.file_parts import part_of
 
+if TYPE_CHECKING:
+    from features.hall.cli.plan_sections import Choices, ImportedPlan
+
 FILE_MAX_BYTES = 16 * 1024 * 1024
-_MAP = re.compile(r"^map:.*?(?=^[^\s]|\Z)", re.M | re.S)
-_OPEN = {"venue": "-", "currency": "EUR", "starts_at": "2030-01-01T00:00:00Z"}
-HEADER = "# Drafted from {source}. Fill in what is empty: venue, currency, starts_at, and the price of each section.\n"
 app = typer.Typer(help="Import the map of a hall, and draw it.", rich_markup_mode="rich")
 
 
@@ -32,21 +29,42 @@ app = typer.Typer(help="Import the map of a hall, and draw it.", rich_markup_mod
 def import_map(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A seating plan of pretix (.json) or a drawing (.svg).")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="EVENT.yaml", help="The event file.")],
-) -> None:
-    """Write the map of a plan into an event file.
+    trait: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CATEGORY=TRAIT", help="What the seats of a category are: wheelchair, companion, "
+                     "restricted_view, easy_access, or none."),
+    ] = None,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CATEGORY=OTHER", help="The category whose price the seats of a category have, too: they "
+                     "stay in its sections."),
+    ] = None,
+) -> None:  # fmt: skip
+    """Write the map of a plan into an event file, and which places are for wheelchairs, for companions, and so on.
 
-    An event file that exists gets the map and stays as it is otherwise; its sections must be those of the plan. From a
-    seating plan a new event file is drafted: fill in place, time and prices. A drawing needs an event file with the
-    sections: the shape whose id is a section's id is its outline, and the shape `stage` is the stage.
+    An event file that exists gets the map and the traits of its places, and stays as it is otherwise; its sections must
+    be those of the plan. A new event file is drafted from a seating plan, or from a drawing with seats: fill in place,
+    time and prices. In a drawing the shape whose id or label is a section's id is its outline, the shape `stage` is the
+    stage, and a seat has `data-row` and `data-seat`, or an id such as `STALLS-A-1`.
 
     Example: onsale map import plan.json -o event.yaml
     """
-    if plan.suffix.lower() == ".json":
-        _import_plan(plan, output)
-    elif plan.suffix.lower() == ".svg":
-        _import_drawing(plan, output)
-    else:
+    if plan.suffix.lower() not in (".json", ".svg"):
         raise OperatorError(f"{plan}: a seating plan ends with .json, a drawing with .svg")
+    choices, text = _choices(trait or [], price or []), _read(plan)
+    if output.exists():
+        _into_file(plan, text, output, choices)
+        return
+    if plan.suffix.lower() == ".json":
+        from features.hall.cli.plan_sections import import_plan
+
+        imported = import_plan(text, choices)
+    else:
+        from features.hall.cli.svg_seats import draft_of
+
+        imported = draft_of(text, plan.stem, choices)
+    event = _write(output, draft(plan.name, imported.event, imported.hall_map))
+    _tell(imported, event)
 
 
 @app.command("show")
@@ -60,7 +78,8 @@ def show(
     """
     event = event_of(file, _read(file))
     drawn = part_of(event, HallFields).map
-    geometry = hall_geometry(blocks_of(event.sections), drawn)
+    traits = {section.section_id: section.trait_runs for section in event.sections if section.kind == "seated"}
+    geometry = hall_geometry(blocks_of(event.sections), drawn, traits=traits)
     picture = output or file.with_suffix(".svg")
     picture.write_text(draw(geometry, {section.section_id: section.name for section in event.sections}))
     seats = sum(section.rows.count * section.rows.seats for section in geometry.sections if section.rows)
@@ -68,38 +87,53 @@ def show(
     out.print(f"{picture}: {len(geometry.sections)} sections, {seats} seats, {how}", soft_wrap=True)
 
 
-def _import_plan(plan: Path, output: Path) -> None:
-    from features.hall.cli.pretix_plan import import_plan
+def _into_file(plan: Path, text: str, output: Path, choices: "Choices") -> None:
+    """Writes map and traits into an event file that exists. Raises `OperatorError`."""
+    before = _read(output)
+    if plan.suffix.lower() == ".json":
+        from features.hall.cli.plan_sections import import_plan
 
-    imported = import_plan(_read(plan))
-    if output.exists():
-        text = with_map(_read(output), imported.hall_map)
+        parse(output, before)
+        imported = import_plan(text, choices)
     else:
-        text = draft(plan.name, imported.event, imported.hall_map)
-    event = _write(output, text)
+        from features.hall.cli.svg_seats import map_of
+
+        imported = map_of(text, event_of(output, with_map(before, None)), choices)
+    mapped = with_map(before, imported.hall_map)
+    sections = imported.event["sections"]
+    _tell(imported, _write(output, with_traits(mapped, event_of(output, mapped), sections)))
+
+
+def _choices(traits: Sequence[str], prices: Sequence[str]) -> "Choices":
+    """Raises `OperatorError`."""
+    from features.hall.cli.plan_sections import Choices
+    from features.hall.cli.trait_words import TRAITS
+
+    pairs = {"--trait": [each.rpartition("=") for each in traits], "--price": [each.rpartition("=") for each in prices]}
+    for option, given in pairs.items():
+        if wrong := next((f"{a}{equals}{b}" for a, equals, b in given if not (a and b)), None):
+            raise OperatorError(f"{option} {wrong}: write the name of a category, = and what it is")
+    if unknown := next((trait for _, _, trait in pairs["--trait"] if trait not in {*TRAITS, "none"}), None):
+        raise OperatorError(f"--trait: there is no trait {unknown}; write one of {', '.join(TRAITS)}, or none")
+    named = {
+        category: next((trait for trait in TRAITS if trait == each), None) for category, _, each in pairs["--trait"]
+    }
+    return Choices(named, {category: other for category, _, other in pairs["--price"]})
+
+
+def _tell(imported: "ImportedPlan", event: EventFile) -> None:
+    """Says what was taken as what, and what could not be taken."""
+    for line in imported.taken:
+        out.print(line, soft_wrap=True, markup=False)
     for section_id, distance in imported.deviations.items():
         if distance >= 2:
             _note(f"{section_id}: seats lie up to {distance} from where the plan has them")
-    for note in [*other_labels(event, imported.event["sections"]), *imported.left_out]:
+    for note in [*other_fields(event, imported.event["sections"]), *imported.left_out]:
         _note(note)
 
 
 def _note(text: str) -> None:
     out.print(text, style="yellow", soft_wrap=True, markup=False)
-
-
-def _import_drawing(drawing: Path, output: Path) -> None:
-    from features.hall.cli.svg_outlines import import_outlines
-
-    if not output.exists():
-        raise OperatorError(f"{output} does not exist: a drawing has outlines only, so it needs an event file")
-    text = _read(output)
-    sections = parse(output, text).value["sections"]
-    ids = [str(section.get("section_id")) for section in sections if isinstance(section, dict)]
-    imported = import_outlines(_read(drawing), ids)
-    _write(output, with_map(text, imported.hall_map))
-    for note in imported.left_out:
-        _note(note)
 
 
 def _read(path: Path) -> str:
@@ -123,58 +157,12 @@ def _write(path: Path, text: str) -> EventFile:
     return event
 
 
-# -- event files as text -----------------------------------------------------------------------------------------------
-
-
-def parse(path: Path, text: str) -> YamlText:
-    """What an event file says, or a draft of one. Raises `OperatorError`."""
-    contents = event_files.parse(path, text)
-    if not isinstance(contents.value, dict) or not isinstance(contents.value.get("sections"), list):
-        raise OperatorError(f"{path}: not an event file: it has no sections")
-    return contents
-
-
-def event_of(path: Path, text: str) -> EventFile:
-    """The event, with what a draft leaves open filled in somehow. Raises `OperatorError`."""
-    contents = parse(path, text)
-    filled = {**_OPEN, **{name: value for name, value in contents.value.items() if value is not None}}
-    filled["sections"] = [
-        {**section, "price_minor": section.get("price_minor") or 0} if isinstance(section, dict) else section
-        for section in filled["sections"]
-    ]
-    return event_files.validated(path, contents, filled)
-
-
-def other_labels(event: EventFile, planned: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The sections whose rows or seats have other labels in the file than in a plan, and what to write there."""
-    own = {section.section_id: section for section in event.sections if isinstance(section, SeatedSection)}
-    for fields in planned:
-        wanted = SeatedSection.model_validate({**fields, "price_minor": 0})
-        if (section := own.get(wanted.section_id)) and section.labels != wanted.labels:
-            named = {name: fields[name] for name in ("rows", "seats_per_row", "seats") if name in fields}
-            text = write_yaml(named, flow_style=True, width=10_000).strip()
-            yield f"{wanted.section_id}: the plan's rows and seats are not kept; to have them, write there {text[1:-1]}"
-
-
-def with_map(text: str, hall_map: Mapping[str, Any]) -> str:
-    """The text with this map; everything else stays, comments too."""
-    return f"{_MAP.sub('', text).rstrip()}\n{_dumped({'map': hall_map})}"
-
-
-def draft(source: str, event: Mapping[str, Any], hall_map: Mapping[str, Any]) -> str:
-    """A new event file."""
-    return HEADER.format(source=source) + _dumped(event) + _dumped({"map": hall_map})
-
-
-def _dumped(document: Mapping[str, Any]) -> str:
-    return write_yaml(dict(document), flow_style=None, width=200)
-
-
 # -- as a picture ------------------------------------------------------------------------------------------------------
 
 STYLE = (
     "polygon{fill:#eef2f7;stroke:#51607a;stroke-width:2}"
     "path{stroke:#2f6fde;stroke-linecap:round;fill:none}"
+    "circle{fill:none;stroke:#1b2433}"
     "rect{fill:#333}"
     "text{font:600 24px sans-serif;text-anchor:middle;fill:#1b2433;paint-order:stroke;stroke:#fff;stroke-width:5px}"
 )
@@ -202,7 +190,17 @@ def _section(section: SectionShape, name: str) -> str:
 
 
 def _seats(rows: SectionRows) -> str:
+    """A square each, and a ring around those with a trait, which is its title."""
     lines = Rows(rows.at, rows.pitch, rows.spacing, rows.curve, rows.angle)
-    seats = (point for row in range(rows.count) for point in row_of_seats(lines, row, rows.seats))
+    seats = [point for row in range(rows.count) for point in row_of_seats(lines, row, rows.seats)]
     size = round(min(abs(rows.pitch) or rows.spacing, rows.spacing) * 0.7, 2)
-    return f'<path stroke-width="{size}" d="{"".join(f"M{x} {y}h0" for x, y in seats)}"/>'
+    traits: dict[int, list[str]] = {}
+    for trait, runs in rows.traits.items():
+        for seat in (seat for first, last in runs for seat in range(first, last + 1)):
+            traits.setdefault(seat, []).append(trait)
+    rings = (
+        f'<circle cx="{seats[n][0]}" cy="{seats[n][1]}" r="{size * 0.6:.2f}" stroke-width="{size / 5:.2f}">'
+        f"<title>{', '.join(found)}</title></circle>"
+        for n, found in traits.items()
+    )
+    return f'<path stroke-width="{size}" d="{"".join(f"M{x} {y}h0" for x, y in seats)}"/>{"".join(rings)}'

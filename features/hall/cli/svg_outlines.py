@@ -1,12 +1,13 @@
-"""Reads outlines of sections from a drawing (SVG): a shape whose id is a section's id is the section's outline.
+"""Reads the shapes of a drawing (SVG), with their names and the transformations around them, and outlines of sections.
 
-Polygons, rectangles and paths are read, with the transformations around them; a curve counts as a line to its end.
+A shape is called by its id, or as a drawing program shows it. Of outlines polygons, rectangles and paths are read; a
+curve counts as a line to its end.
 """
 
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
@@ -16,8 +17,11 @@ SIZE_MIN, SIZE_MAX, POINTS_MAX = 1_000, 32_767, 100
 _number = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _step = re.compile(r"([MmLlHhVvZzCcSsQqTtAa])([^MmLlHhVvZzCcSsQqTtAa]*)")
 _transform = re.compile(r"(matrix|translate|scale|rotate)\s*\(([^)]*)\)")
-_OUTLINES = {"polygon", "polyline", "rect", "path"}
+OUTLINES = {"polygon", "polyline", "rect", "path"}
+_DOTS = {"circle": ("cx", "cy"), "ellipse": ("cx", "cy"), "use": ("x", "y")}
 _UNREAD = {"circle", "ellipse", "line", "text", "image", "use"}
+_NOT_DRAWN = {"defs", "clipPath", "mask", "symbol", "pattern", "marker", "metadata"}
+_ESCAPED = re.compile(r"_x([0-9A-Fa-f]{2,5})_")  # as Adobe Illustrator writes what an id cannot have
 _ARGUMENTS = {"M": 2, "L": 2, "H": 1, "V": 1, "C": 6, "S": 4, "Q": 4, "T": 2, "A": 7}
 Place = tuple[float, float]
 
@@ -43,15 +47,38 @@ class Matrix(NamedTuple):
         return Matrix(a=a - self.e, b=b - self.f, c=c - self.e, d=d - self.f, e=e, f=f)
 
 
-class ImportedOutlines(NamedTuple):
-    """The map of an event file, and what the drawing has besides, in sentences."""
+class Shape(NamedTuple):
+    """A shape that is drawn, and the groups around it from within; `places` are its corners, or its middle alone."""
 
-    hall_map: dict[str, Any]
-    left_out: list[str]
+    element: ET.Element
+    around: tuple[ET.Element, ...]
+    places: list[Place]
+
+    @property
+    def tag(self) -> str:
+        return tag_of(self.element)
+
+    @property
+    def middle(self) -> Place:
+        xs, ys = zip(*self.places, strict=True)
+        return (min(xs) + max(xs)) / 2, (min(ys) + max(ys)) / 2
 
 
-def import_outlines(text: str, section_ids: Collection[str]) -> ImportedOutlines:
-    """The map of an event file with these sections. Raises `OperatorError`."""
+class Drawing(NamedTuple):
+    """A drawing: its size in the map's coordinates, and its shapes."""
+
+    root: ET.Element
+    size: tuple[int, int]
+    shapes: list[Shape]
+
+    @property
+    def title(self) -> str:
+        """What the drawing is called."""
+        return next((each.text or "" for each in self.root if tag_of(each) == "title"), "").strip()
+
+
+def read_drawing(text: str) -> Drawing:
+    """Raises `OperatorError`."""
     if "<!ENTITY" in text:
         raise OperatorError("the drawing declares entities, which are not read")
     try:
@@ -61,44 +88,73 @@ def import_outlines(text: str, section_ids: Collection[str]) -> ImportedOutlines
     left, top, width, height = _view(root)
     scale = min(max(1.0, SIZE_MIN / max(width, height)), SIZE_MAX / max(width, height))
     view = Matrix(a=scale, d=scale, e=-left * scale, f=-top * scale)
-    shapes = dict(_shapes(root, view))
-    if missing := sorted(set(section_ids) - shapes.keys()):
-        raise OperatorError(f"the drawing has no shape with the id {', '.join(missing[:5])}")
-    outlines = {section_id: _outline(section_id, shapes[section_id]) for section_id in section_ids}
-    hall_map: dict[str, Any] = {"size": [math.floor(width * scale), math.floor(height * scale)]}
-    if "stage" in shapes:
-        xs, ys = zip(*shapes["stage"], strict=True)
-        hall_map["stage"] = {
-            "at": [round((min(xs) + max(xs)) / 2), round((min(ys) + max(ys)) / 2)],
-            "size": [round(max(xs) - min(xs)), round(max(ys) - min(ys))],
-        }
-    hall_map["sections"] = {section_id: {"outline": outline} for section_id, outline in outlines.items()}
-    return ImportedOutlines(hall_map, list(_left_out(root, {*section_ids, "stage"} & shapes.keys())))
+    return Drawing(root, (math.floor(width * scale), math.floor(height * scale)), list(_shapes(root, view, ())))
 
 
-def _left_out(root: ET.Element, used: Collection[str]) -> Iterator[str]:
-    """Shapes that are no section, parts of outlines that are made straight, and what is no outline at all."""
-    others, unread = list[str](), Counter[str]()
-    for element in root.iter():
-        tag, name = element.tag.rpartition("}")[2], element.get("id", "")
-        if tag in _OUTLINES and name in used:
-            yield from _simplified(name, element.get("d", ""))
-        elif tag in _OUTLINES and name:
-            others.append(name)
-        elif tag in _UNREAD:
-            unread[tag] += 1
-    for group in (e for e in root.iter() if e.tag.rpartition("}")[2] == "g" and e.get("id") in used):
-        shapes = [e for e in group.iter() if e.tag.rpartition("}")[2] in _OUTLINES]
-        if not shapes:
-            continue
-        others = [name for name in others if name != shapes[0].get("id")]
-        yield from _simplified(group.get("id", ""), shapes[0].get("d", ""))
-        if len(shapes) > 1:
-            yield f"{group.get('id')}: only the first of the group's {len(shapes)} shapes is kept"
+def tag_of(element: ET.Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def names_of(element: ET.Element) -> list[str]:
+    """What an element is called: its id, its label in a drawing program, its title."""
+    own = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
+    title = next((each.text or "" for each in element if tag_of(each) == "title"), "")
+    names = (own.get("id", ""), own.get("label", ""), own.get("data-name", ""), title)
+    return list(dict.fromkeys(_ESCAPED.sub(lambda code: chr(int(code[1], 16)), name).strip() for name in names if name))
+
+
+def named_shapes(shapes: Iterable[Shape]) -> dict[str, Shape]:
+    """The outlines by name; a group is called like its first. An id goes before a label."""
+    found: dict[tuple[bool, str], Shape] = {}
+    for shape in shapes:
+        if shape.tag in OUTLINES:
+            for element in (shape.element, *shape.around):
+                for name in names_of(element):
+                    found.setdefault((name != element.get("id"), name), shape)
+    return {name: shape for (_, name), shape in sorted(found.items(), key=lambda each: each[0][0], reverse=True)}
+
+
+def outline_of(section_id: str, shape: Shape) -> list[list[int]]:
+    """Raises `OperatorError`."""
+    points = [[round(x), round(y)] for x, y in shape.places]
+    outline = [point for n, point in enumerate(points) if point != points[n - 1]]
+    if not 3 <= len(outline) <= POINTS_MAX:
+        raise OperatorError(f"the outline of {section_id} has {len(outline)} corners; it needs 3 to {POINTS_MAX}")
+    return outline
+
+
+def stage_of(shapes: Mapping[str, Shape]) -> dict[str, Any]:
+    """The field `stage` of a map, if the drawing has the shape."""
+    if "stage" not in shapes:
+        return {}
+    xs, ys = zip(*shapes["stage"].places, strict=True)
+    x, y = shapes["stage"].middle
+    return {"stage": {"at": [round(x), round(y)], "size": [round(max(xs) - min(xs)), round(max(ys) - min(ys))]}}
+
+
+def left_out(drawing: Drawing, used: Mapping[str, Shape], seats: Collection[ET.Element]) -> Iterator[str]:
+    """Shapes that are neither section nor seat, parts of outlines that are made straight, and what is no outline."""
+    of_seats = {id(part) for seat in seats for part in seat.iter()}
+    shapes = [shape for shape in drawing.shapes if id(shape.element) not in of_seats and shape.tag in OUTLINES]
+    inside = Counter(id(group) for shape in shapes for group in shape.around)
+    taken = {id(shape.element) for shape in used.values()}
+    for name, shape in used.items():
+        yield from _simplified(name, shape.element.get("d", ""))
+        group = next((each for each in shape.around if name in names_of(each)), None)
+        if group is not None:
+            taken.add(id(group))
+            if inside[id(group)] > 1:
+                yield f"{name}: only the first of the group's {inside[id(group)]} shapes is kept"
+    rest = [shape for shape in shapes if taken.isdisjoint(map(id, (shape.element, *shape.around)))]
+    others = [names[0] for names in map(names_of, (shape.element for shape in rest)) if names]
     if others:
         yield f"shapes that are no section are not kept: {', '.join(others[:20])}{', …' if others[20:] else ''}"
+    unread = Counter(
+        tag for each in drawing.root.iter() if id(each) not in of_seats and (tag := tag_of(each)) in _UNREAD
+    )
     if unread:
-        yield f"not kept, as only outlines are: {', '.join(f'{n} {tag}' for tag, n in sorted(unread.items()))}"
+        counts = ", ".join(f"{n} {tag}" for tag, n in sorted(unread.items()))
+        yield f"not kept, as only outlines and seats are: {counts}"
 
 
 def _simplified(name: str, path: str) -> Iterator[str]:
@@ -112,27 +168,22 @@ def _simplified(name: str, path: str) -> Iterator[str]:
 def _view(root: ET.Element) -> tuple[float, float, float, float]:
     numbers = _numbers(root.get("viewBox", ""))
     if len(numbers) != 4:
-        numbers = [0.0, 0.0, *(float((_numbers(root.get(name, "")) or [0])[0]) for name in ("width", "height"))]
+        numbers = [0.0, 0.0, *(_length(root, name) for name in ("width", "height"))]
     if min(numbers[2:]) <= 0:
         raise OperatorError("the drawing has no size: it needs a viewBox, or width and height")
     return numbers[0], numbers[1], numbers[2], numbers[3]
 
 
-def _shapes(element: ET.Element, outer: Matrix) -> Iterator[tuple[str, list[Place]]]:
-    """Each shape with an id, and its corners; a group with an id is its first shape."""
+def _shapes(element: ET.Element, outer: Matrix, around: tuple[ET.Element, ...]) -> Iterator[Shape]:
+    if tag_of(element) in _NOT_DRAWN:
+        return
     matrix = outer
     for name, values in _transform.findall(element.get("transform", "")):
         matrix = matrix.after(_matrix(name, _numbers(values)))
-    corners = [matrix.of(place) for place in _corners(element)]
-    if corners:
-        yield element.get("id", ""), corners
-    named = element.get("id") if element.tag.rpartition("}")[2] == "g" else None
+    if places := [matrix.of(place) for place in _corners(element)]:
+        yield Shape(element, around, places)
     for child in element:
-        for shape_id, places in _shapes(child, matrix):
-            yield shape_id, places
-            if named:
-                yield named, places
-                named = None
+        yield from _shapes(child, matrix, (element, *around))
 
 
 def _matrix(name: str, values: list[float]) -> Matrix:
@@ -151,17 +202,18 @@ def _matrix(name: str, values: list[float]) -> Matrix:
 
 
 def _corners(element: ET.Element) -> list[Place]:
-    match element.tag.rpartition("}")[2]:
+    match tag_of(element):
         case "polygon" | "polyline":
             numbers = _numbers(element.get("points", ""))
             return list(zip(numbers[::2], numbers[1::2], strict=False))
         case "rect":
-            x, y, width, height = (
-                float((_numbers(element.get(n, "")) or [0])[0]) for n in ("x", "y", "width", "height")
-            )
+            x, y, width, height = (_length(element, name) for name in ("x", "y", "width", "height"))
             return [(x, y), (x + width, y), (x + width, y + height), (x, y + height)]
         case "path":
             return list(_ends(element.get("d", "")))
+        case tag if tag in _DOTS:
+            x, y = (_length(element, name) for name in _DOTS[tag])
+            return [(x, y)]
     return []
 
 
@@ -184,12 +236,8 @@ def _ends(path: str) -> Iterator[Place]:
             yield x, y
 
 
-def _outline(section_id: str, places: list[Place]) -> list[list[int]]:
-    points = [[round(x), round(y)] for x, y in places]
-    outline = [point for n, point in enumerate(points) if point != points[n - 1]]
-    if not 3 <= len(outline) <= POINTS_MAX:
-        raise OperatorError(f"the outline of {section_id} has {len(outline)} corners; it needs 3 to {POINTS_MAX}")
-    return outline
+def _length(element: ET.Element, name: str) -> float:
+    return (_numbers(element.get(name, "")) or [0.0])[0]
 
 
 def _numbers(text: str) -> list[float]:

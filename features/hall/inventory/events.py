@@ -182,7 +182,8 @@ class EventHall:
             blocks = [Block(s.section_id, s.rows, s.seats_per_row, s.capacity) for s in sections]
             hall_map = None if self._hall_map is None else HallMap.model_validate(self._hall_map)
             labels = {s.section_id: s.labels for s in sections if s.labels != stored_labels(s.rows, s.seats_per_row)}
-            encoded = hall_geometry(blocks, hall_map, labels).model_dump_json().encode()
+            traits = {s.section_id: s.traits for s in sections if s.traits}
+            encoded = hall_geometry(blocks, hall_map, labels, traits).model_dump_json().encode()
             self._drawn = encoded, digest(encoded)
         return self._drawn
 

@@ -54,11 +54,24 @@ async def test_a_map_of_the_event_file_is_served_and_named_by_its_hash(inventory
     a, b, floor = geometry["sections"]
     assert a["rows"] == {
         "at": [120, 220], "pitch": 14, "spacing": 12, "curve": 0.001, "angle": 5, "count": 3, "seats": 5,
-            "labels": None,
+            "labels": None, "traits": {},
     }  # fmt: skip
     assert (b["rows"]["count"], b["rows"]["seats"], floor["rows"]) == (2, 4, None), "B fills its outline"
     again = await inventory.fans.get(PATH, headers={"if-none-match": unnamed.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
+
+
+async def test_the_map_has_the_runs_of_each_trait(inventory: Inventory) -> None:
+    file = file_with(None)
+    stalls = next(section for section in file["sections"] if section["section_id"] == "A")
+    stalls["traits"] = {"wheelchair": ["1-2", "1-4..5", "2"], "easy_access": ["1", "2", "3"], "companion": ["1-3"]}
+    assert (await inventory.put(file)).is_success
+    await inventory.state.catalogue.refresh()
+    a, b, _ = (await inventory.fans.get(PATH)).json()["sections"]
+    assert a["rows"]["traits"] == {
+        "wheelchair": [[1, 1], [3, 9]], "companion": [[2, 2]], "easy_access": [[0, 14]]
+    }, "counted through the rows of five seats"  # fmt: skip
+    assert b["rows"]["traits"] == {}
 
 
 async def test_any_outline_is_filled_with_rows(inventory: Inventory) -> None:

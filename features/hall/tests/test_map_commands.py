@@ -13,8 +13,8 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 
-from features.hall.cli.pretix_plan import import_plan
-from features.hall.cli.svg_outlines import import_outlines
+from features.hall.cli import svg_seats
+from features.hall.cli.plan_sections import Choices, ImportedPlan, import_plan
 from features.hall.hall_map import HallMap, Rows, is_inside, row_of_seats
 from features.hall.rules import HallFields
 from onsale import event_files
@@ -158,6 +158,11 @@ DRAWING = """\
 """
 
 
+def drawn(drawing: str, event: str = EVENT) -> ImportedPlan:
+    event = re.sub(r"map:\n.*\n.*\n", "", event)
+    return svg_seats.map_of(drawing, EventFile.model_validate(yaml.safe_load(event)), Choices())
+
+
 def test_a_drawing_gives_outlines_to_the_sections_of_an_event_file(onsale: Command, tmp_path: Path) -> None:
     file, drawing = write(tmp_path / "event.yaml", EVENT), write(tmp_path / "hall.svg", DRAWING)
     assert onsale("map", "import", str(drawing), "-o", str(file)).returncode == 0
@@ -166,12 +171,12 @@ def test_a_drawing_gives_outlines_to_the_sections_of_an_event_file(onsale: Comma
     assert "# the second one" in text
     assert "# sections from the left" in text
     assert len(re.findall("^map:", text, re.M)) == 1
-    drawn = map_of(event_files.read(file))
-    assert drawn.size == (1000, 500), "five times as large: whole numbers are fine enough"
-    assert drawn.sections["A"].outline == [(0, 100), (250, 100), (250, 300), (0, 300)]
-    assert sorted(drawn.sections["GA1"].outline) == [(400, 150), (400, 350), (500, 150), (500, 350)]
-    assert drawn.stage is not None
-    assert (drawn.stage.at, drawn.stage.size) == ((500, 25), (500, 50))
+    hall = map_of(event_files.read(file))
+    assert hall.size == (1000, 500), "five times as large: whole numbers are fine enough"
+    assert hall.sections["A"].outline == [(0, 100), (250, 100), (250, 300), (0, 300)]
+    assert sorted(hall.sections["GA1"].outline) == [(400, 150), (400, 350), (500, 150), (500, 350)]
+    assert hall.stage is not None
+    assert (hall.stage.at, hall.stage.size) == ((500, 25), (500, 50))
 
 
 def test_importing_twice_is_importing_once(onsale: Command, tmp_path: Path) -> None:
@@ -193,7 +198,7 @@ def test_importing_twice_is_importing_once(onsale: Command, tmp_path: Path) -> N
 )  # fmt: skip
 def test_a_drawing_that_does_not_fit_is_refused(drawing: str, says: str) -> None:
     with pytest.raises(OperatorError, match=re.escape(says)):
-        import_outlines(drawing, ["A", "GA1"])
+        drawn(drawing)
 
 
 def test_a_file_that_would_not_be_valid_is_not_written(onsale: Command, tmp_path: Path) -> None:
@@ -384,7 +389,7 @@ def test_what_an_event_file_has_no_place_for_is_said(onsale: Command, tmp_path: 
     done = onsale("map", "import", str(write(tmp_path / "plan.json", json.dumps(plan))), "-o", str(file))
     assert done.returncode == 0, done.stderr
     for says in (
-        'wheelchair of 2 seats is not kept: zone "Stalls", row A, seat 1 (line 1)', "row_label of 1 rows is not kept",
+        "places for wheelchairs (wheelchair): 2, by the mark wheelchair", "row_label of 1 rows is not kept",
         '"Bar" in line 1 is not kept', "rotation of 1 stage is not kept", 'color of 1 categories is not kept: "Gold"',
         "seat_guid of the seats is not kept", "the row has no number: it is counted in its zone",
     ):  # fmt: skip
@@ -412,10 +417,10 @@ def test_a_map_for_a_file_with_other_labels_says_what_to_write(onsale: Command, 
 
 def test_a_drawing_says_what_is_no_outline() -> None:
     more = '<circle r="1"/><circle r="2"/><text>Row A</text><rect id="BAR" width="5" height="5"/><g id="A"/></svg>'
-    found = import_outlines(DRAWING.replace("</svg>", more), ["A", "GA1"]).left_out
+    found = drawn(DRAWING.replace("</svg>", more)).left_out
     assert found == [
         "GA1: curves of its outline are kept as straight lines", "GA1: only the first part of its outline is kept",
-        "shapes that are no section are not kept: BAR", "not kept, as only outlines are: 2 circle, 1 text",
+        "shapes that are no section are not kept: BAR", "not kept, as only outlines and seats are: 2 circle, 1 text",
     ]  # fmt: skip
     plain = '<svg viewBox="0 0 9 9"><rect id="A" width="9" height="9"/></svg>'
-    assert import_outlines(plain, ["A"]).left_out == []
+    assert drawn(plain, "\n".join(line for line in EVENT.splitlines() if "GA1" not in line)).left_out == []

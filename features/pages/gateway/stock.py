@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from features.pages.contracts import ReadSeats, ShopClient
 from features.pages.gateway.event_page import KEPT_S, EventFacts
@@ -19,6 +19,7 @@ from shared.contracts.catalogue import (
     SectionDetails,
     SectionList,
 )
+from shared.contracts.event_parts.price_types import Trait
 from shared.contracts.prices import PricesAnswer
 from shared.words.words import Words
 
@@ -35,6 +36,7 @@ class SectionRow(NamedTuple):
     left: str
     available: int | None
     few: bool
+    traits: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,13 @@ class EventStock:
             price=text("price_from", price=price) if section.price_levels else price,
             left=_left(text, left) if left else "", available=available,
             few=bool(left and 0 < left.available_seats < FEW_SHARE * left.total_seats),
+            traits=traits_in_words(text, section.traits, "traits"),
         )  # fmt: skip
+
+
+def traits_in_words(text: Words, traits: Iterable[Trait], form: Literal["trait", "traits"]) -> str:
+    """What a place is besides its price, or what places of a section are."""
+    return text("list_comma").join(text(f"{form}_{trait}") for trait in get_args(Trait) if trait in set(traits))
 
 
 def _left(text: Words, section: SectionAvailability) -> str:
@@ -108,11 +116,12 @@ SEATS_MAX, SEAT_READS_MAX, SEAT_PAGES_MAX = 300, 16, 1_000
 
 
 class SeatTableRow(NamedTuple):
-    """A row with its price and its seats, from one end to the other."""
+    """A row with its price, the traits of all its seats, and these from one end to the other, each with its own."""
 
     row: str
     price: str
-    seats: list[SeatView]
+    traits: str
+    seats: list[tuple[SeatView, str]]
 
 
 class SeatPlan(NamedTuple):
@@ -161,4 +170,7 @@ class SeatTables:
 def _rows(text: Words, stock: EventStock, seats: Iterable[SeatView]) -> Iterable[SeatTableRow]:
     for row, of_row in groupby(seats, key=lambda seat: seat.row):
         listed = list(of_row)
-        yield SeatTableRow(row, stock.price(text, listed[0].price_minor), listed)
+        common = set.intersection(*(set(seat.traits) for seat in listed))
+        each = [(seat, traits_in_words(text, set(seat.traits) - common, "trait")) for seat in listed]
+        price = stock.price(text, listed[0].price_minor)
+        yield SeatTableRow(row, price, traits_in_words(text, common, "trait"), each)

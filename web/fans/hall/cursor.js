@@ -8,9 +8,9 @@ const SIZE_MIN_PX = 24;
 export class Cursor {
   seat = -1;
 
-  /** `open(seat)`: whether it may stand there; `nameOf(seat)`; calls `picked(seat)`, `came(seat)` and `left()`, which is Escape. */
-  constructor({ geometry, view, open, nameOf, picked, came, left }) {
-    Object.assign(this, { geometry, view, open, nameOf, picked, came });
+  /** `open(seat)`: whether it may stand there, `few()`: whether that is so of few; `nameOf(seat)`; calls `picked(seat)`, `came(seat)` and `left()`, which is Escape. */
+  constructor({ geometry, view, open, few, nameOf, picked, came, left }) {
+    Object.assign(this, { geometry, view, open, few, nameOf, picked, came });
     this.node = element("button", { type: "button", class: "hall-cursor", "aria-describedby": "hall-keys" });
     this.node.addEventListener("click", () => picked(this.seat));
     this.node.addEventListener("focus", () => this.come());
@@ -24,7 +24,7 @@ export class Cursor {
   }
 
   #next(key) {
-    if (DIRECTIONS[key]) return this.geometry.seatTowards(this.seat, ...DIRECTIONS[key], this.open);
+    if (DIRECTIONS[key]) return this.geometry.seatTowards(this.seat, ...DIRECTIONS[key], this.open, this.few());
     if (key !== "Home" && key !== "End") return undefined;
     const { section, nth } = this.geometry.nameOf(this.seat);
     const seats = Array.from({ length: section.seats }, (_, n) => section.first + (nth - 1) * section.seats + n).filter(this.open);

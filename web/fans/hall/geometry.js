@@ -1,6 +1,8 @@
 // The places of a hall's seats, in map order, computed from the rows of its sections as docs/use/hall.md says; and which seat
 // or section lies where. Flat arrays of numbers, so that 100,000 seats are cheap to keep and to walk through.
 
+import { TRAIT_IDS, traitIds } from "../trait_ids.js";
+
 const GRID_UNITS = 32;
 const GRID_CELLS_MAX = 65_536;
 const TURN = Math.PI / 180;
@@ -20,7 +22,10 @@ export class Geometry {
     this.count = first;
     this.x = new Int16Array(first);
     this.y = new Int16Array(first);
+    /** By seat a bit for each of its traits, in their order. */
+    this.traits = new Uint8Array(first);
     for (const section of this.sections) this.#place(section);
+    for (const section of this.sections) this.#mark(section);
     this.#index();
   }
 
@@ -36,6 +41,19 @@ export class Geometry {
         this.y[n] = Math.floor(at[1] + u * sin + v * cos + 0.5);
       }
     }
+  }
+
+  #mark({ first, lines }) {
+    for (const [bit, id] of TRAIT_IDS.entries()) {
+      for (const [from, to] of lines?.traits?.[id] ?? []) {
+        for (let seat = first + from; seat <= first + to; seat += 1) this.traits[seat] |= 1 << bit;
+      }
+    }
+  }
+
+  /** What the seat is besides its price. */
+  traitsOf(seat) {
+    return traitIds(this.traits[seat]);
   }
 
   /** A grid of squares; each knows its seats as a range of one list. */
@@ -69,13 +87,16 @@ export class Geometry {
     return found;
   }
 
-  /** The next seat in a direction of the screen that `allowed` lets pass: the nearest, one straight ahead before one aside. */
-  seatTowards(seat, dx, dy, allowed) {
+  /**
+   * The next seat in a direction of the screen that `allowed` lets pass: the nearest, one straight ahead before one aside;
+   * where few are allowed, `far` aside also.
+   */
+  seatTowards(seat, dx, dy, allowed, far = false) {
     let [found, least] = [-1, Infinity];
     for (let n = 0; n < this.count; n += 1) {
       const [x, y] = [this.x[n] - this.x[seat], this.y[n] - this.y[seat]];
       const [ahead, aside] = [x * dx + y * dy, Math.abs(x * dy - y * dx)];
-      if (ahead <= 0 || aside > ahead || ahead + 2 * aside >= least || !allowed(n)) continue;
+      if (ahead <= 0 || (aside > ahead && !far) || ahead + 2 * aside >= least || !allowed(n)) continue;
       [found, least] = [n, ahead + 2 * aside];
     }
     return found;

@@ -4,6 +4,7 @@ import { ask } from "../api.js";
 import { byId, element, show, write } from "../dom.js";
 import { levelOf as priceLevelOf, priceOfRow, priceTiers } from "../price_tiers.js";
 import { seatFacts } from "../seat_words.js";
+import { filterControl, legendOf, traitsOf } from "../traits.js";
 import { Geometry } from "./geometry.js";
 import { Picture } from "./picture.js";
 import { STATUSES } from "./seat_codes.js";
@@ -29,14 +30,14 @@ function styled() {
 
 class Hall {
   /** `choosing()` follows states and picks seats, once the fan may choose. */
-  constructor({ fact, eventId, geometry, stock, basket, prices, feed, choosing }) {
-    Object.assign(this, { fact, geometry, stock, basket, prices, choosing });
+  constructor({ fact, eventId, geometry, stock, basket, prices, filter, feed, choosing }) {
+    Object.assign(this, { fact, geometry, stock, basket, prices, filter, choosing });
     this.sections = new Map(fact.sections.map((section) => [section.section_id, section]));
     this.tiers = priceTiers(fact.sections);
     prices.learn([...this.tiers.keys()]).catch(() => {});
     this.states = new SeatStates({ eventId, geometry, feed });
     this.map = new SeatMap({
-      geometry, stock, prices, states: this.states,
+      geometry, stock, prices, filter, states: this.states,
       tierOf: (section, row) => this.tiers.get(priceOfRow(this.sections.get(section.id), row)),
       factsOf: (seat) => this.factsOf(seat),
       own: (seat) => this.#own.has(seat),
@@ -74,16 +75,16 @@ class Hall {
   seat(n) {
     const { section, row, number, nth, id } = this.geometry.nameOf(n);
     const price = priceOfRow(this.sections.get(section.id), nth);
-    return { seat_id: id, row, label: number, nth, status: STATUSES[this.states.codes[n]], price_minor: price };
+    return { seat_id: id, row, label: number, nth, status: STATUSES[this.states.codes[n]], price_minor: price, traits: this.geometry.traitsOf(n) };
   }
 
   /** A seat in words: section, row, number, price, state. */
   factsOf(n) {
-    const { row, label, nth, status, price_minor: minor, seat_id: id } = this.seat(n);
+    const { row, label, nth, status, price_minor: minor, seat_id: id, traits } = this.seat(n);
     const section = this.sections.get(id.split("-")[0]);
     const level = priceLevelOf(section, nth)?.name;
     const price = [level, this.prices.one(minor)].filter(Boolean).join(" ");
-    return `${section.name}: ${seatFacts({ row, label, status: this.#own.has(n) ? "yours" : status }, price)}`;
+    return `${section.name}: ${seatFacts({ row, label, traits, status: this.#own.has(n) ? "yours" : status }, price)}`;
   }
 
   #build() {
@@ -100,9 +101,11 @@ class Hall {
       { class: "card hall-card", id: "hall", "aria-labelledby": "hall-title" },
       element("div", { class: "seat-head" }, title, list),
       element("p", { class: "small", id: "hall-hint" }, texts.hall_hint),
+      filterControl(this.filter, this.fact.sections),
       this.map.node,
       element("ul", { class: "legend", id: "hall-levels", "aria-label": texts.legend },
         level("many", texts.hall_many), level("some", texts.hall_some), level("few", texts.hall_few), level("none", texts.hall_none)),
+      element("ul", { class: "legend", id: "hall-traits", "aria-label": texts.traits }, ...legendOf(traitsOf(this.fact.sections))),
       this.legendNode,
     );
     byId("stock").before(this.node);

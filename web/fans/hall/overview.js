@@ -1,6 +1,8 @@
 // The whole hall as a drawing: the shape of each section, its colour and pattern by what is left, and its words where they
 // fit. For fans who choose each section is a button, too.
 import { element, show, write } from "../dom.js";
+import { sectionTraits } from "../sections.js";
+import { isShown } from "../trait_ids.js";
 import { fill } from "../words.js";
 import { isInside, middleOf } from "./geometry.js";
 import { svg } from "./svg.js";
@@ -22,8 +24,8 @@ export class Overview {
   #buttons = false;
 
   /** Calls `chosen(sectionId)`. */
-  constructor({ geometry, stock, prices, chosen }) {
-    Object.assign(this, { geometry, stock, prices, chosen });
+  constructor({ geometry, stock, prices, filter, chosen }) {
+    Object.assign(this, { geometry, stock, prices, filter, chosen });
     this.drawing = svg("svg", { class: "hall-drawing", "aria-hidden": "true", focusable: "false" }, patterns());
     this.stage = geometry.stage && svg("rect", { class: "hall-stage-shape" });
     this.stageName = element("span", { class: "hall-stage-name", "aria-hidden": "true" }, texts.stage);
@@ -33,6 +35,7 @@ export class Overview {
     for (const section of geometry.sections) this.#add(section);
     stock.addEventListener("change", () => this.update());
     prices.addEventListener("change", () => this.update());
+    filter.addEventListener("change", () => this.update());
   }
 
   /** Sections are buttons while the fan chooses. */
@@ -43,7 +46,8 @@ export class Overview {
       const { label } = part;
       part.label = buttons ? element("button", { type: "button", class: "hall-label" }) : element("p", { class: "hall-label" });
       part.label.append(...label.childNodes);
-      part.label.dataset.section = id;
+      part.label.title = label.title;
+      Object.assign(part.label.dataset, label.dataset);
       part.label.addEventListener("click", () => this.chosen(id));
       part.label.addEventListener("focus", () => part.shape.toggleAttribute("data-focus", true));
       part.label.addEventListener("blur", () => part.shape.toggleAttribute("data-focus", false));
@@ -80,10 +84,14 @@ export class Overview {
     const price = this.prices.one(section.price_minor);
     const { available_seats: available, total_seats: total } = section;
     shape.dataset.left = label.dataset.left = levelOf(section);
+    const other = !isShown(this.filter, section.traits);
+    for (const node of [shape, label]) node.toggleAttribute("data-other", other);
     const several = section.price_levels?.length > 0;
     const told = [section.name, several ? fill(texts.price_from, { price }) : price, available > 0 ? fill(texts.hall_free, { n: available }) : ""];
     if (available === 0) told[2] = section.held_seats > 0 ? texts.legend_basket : texts.legend_sold;
-    label.title = `${told[0]}, ${told[1]}${total ? `, ${available > 0 ? fill(texts.left_of, { n: available, total }) : told[2]}` : ""}`;
+    if (other) told[2] = texts.filter_none;
+    const left = total ? [available > 0 && !other ? fill(texts.left_of, { n: available, total }) : told[2]] : [];
+    label.title = [told[0], told[1], ...left, sectionTraits(section)].filter(Boolean).join(texts.list_comma);
     if (lines.every((line, n) => line.textContent === told[n])) return;
     lines.forEach((line, n) => write(line, told[n]));
     part.sizes = null;

@@ -1,6 +1,7 @@
 // The seats on one canvas, which is larger than the view: a small movement only moves it. All of it is painted when the
 // view zooms or leaves it; seats that change are painted singly, in one animation frame. Far away a seat is a dot; nearer
 // it has the shape of its state and the mark of its price; as a target it has its number.
+import { traitIds } from "../trait_ids.js";
 import { rowLabel } from "./geometry.js";
 import { CLOSED, FREE, HELD, SOLD } from "./seat_codes.js";
 import { SeatShapes } from "./seat_shapes.js";
@@ -14,6 +15,16 @@ const MARGIN_PX = 200;
 /** Sizes of dots by state, as shares of a seat: each state is told by its size, too. */
 const DOTS = { [FREE]: 1, [HELD]: 0.62, [SOLD]: 0.3 };
 
+/** Of one that is not looked for. */
+const OTHER = 0.2;
+/** What is cut out of the dot of a seat with a trait, by trait: left, top, width and height as shares of the dot. */
+const CUTS = {
+  wheelchair: [0.25, 0.25, 0.5, 0.5],
+  companion: [0, 0.4, 1, 0.2],
+  restricted_view: [0.5, 0, 0.5, 0.5],
+  easy_access: [0.35, 0.65, 0.3, 0.35],
+};
+
 export class SeatCanvas {
   #frame = 0;
   #changed = new Set();
@@ -21,9 +32,9 @@ export class SeatCanvas {
   /** After a movement without another, the canvas is put around the view again. */
   restMs = 250;
 
-  /** `seats`: codes by seat, `own(seat)`, and `tierOf(section, row)` as `{tier, mark}`. */
-  constructor({ canvas, geometry, view, codes, own, tierOf, sectionName, stageName }) {
-    Object.assign(this, { canvas, geometry, view, codes, own, sectionName, stageName });
+  /** `seats`: codes by seat, `own(seat)`, `isOther(seat)` of one that is not looked for, and `tierOf(section, row)` as `{tier, mark}`. */
+  constructor({ canvas, geometry, view, codes, own, isOther, tierOf, sectionName, stageName }) {
+    Object.assign(this, { canvas, geometry, view, codes, own, isOther, sectionName, stageName });
     this.context = canvas.getContext("2d", { alpha: false });
     this.shapes = new SeatShapes();
     this.tiers = geometry.sections.map((section) => Array.from({ length: section.rows }, (_, row) => tierOf(section, row + 1)));
@@ -142,7 +153,8 @@ export class SeatCanvas {
         const x = across[seat] * base.scale + base.x;
         const y = down[seat] * base.scale + base.y;
         if (x < -px || x > base.width + px || y < -px || y > base.height + px) continue;
-        if (px < DOT_PX) this.#dot(seat, x, y, px, tiers[row]);
+        if (this.isOther(seat)) this.#other(x, y, px);
+        else if (px < DOT_PX) this.#dot(seat, x, y, px, tiers[row]);
         else this.#shape(seat, x, y, px, tiers[row]);
       }
       if (px >= ROW_NAMES_PX) this.#nameRow(section, row, first);
@@ -171,7 +183,8 @@ export class SeatCanvas {
     if (x < -edge || y < -edge || x > base.width + edge || y > base.height + edge) return;
     context.fillStyle = palette.card;
     context.fillRect(x - edge, y - edge, 2 * edge, 2 * edge);
-    if (px < DOT_PX) this.#dot(seat, x, y, px, tier);
+    if (this.isOther(seat)) this.#other(x, y, px);
+    else if (px < DOT_PX) this.#dot(seat, x, y, px, tier);
     else this.#shape(seat, x, y, px, tier);
   }
 
@@ -184,7 +197,25 @@ export class SeatCanvas {
     const size = Math.max(Math.round((mine ? px * 1.3 : px * DOTS[code]) * ratio), 1) / ratio;
     const colour = mine ? palette.accent : code === FREE ? palette.tiers[tier] : palette.edge;
     if (colour !== this.colour) context.fillStyle = this.colour = colour;
-    context.fillRect(this.#whole(x - size / 2), this.#whole(y - size / 2), size, size);
+    const [left, top] = [this.#whole(x - size / 2), this.#whole(y - size / 2)];
+    context.fillRect(left, top, size, size);
+    if (this.geometry.traits[seat] && code === FREE && !mine) this.#cut(seat, left, top, size);
+  }
+
+  /** Far away a trait is a part that is cut out of the dot: its middle, a slit, a corner, or a notch at its foot. */
+  #cut(seat, left, top, size) {
+    const { context, palette } = this;
+    const [first] = traitIds(this.geometry.traits[seat]);
+    const [x, y, width, height] = CUTS[first].map((share) => share * size);
+    context.fillStyle = this.colour = palette.card;
+    context.fillRect(left + x, top + y, width, height);
+  }
+
+  /** A seat that is not looked for keeps its place only. */
+  #other(x, y, px) {
+    this.context.fillStyle = this.colour = this.palette.line;
+    const size = Math.max(1, px * OTHER);
+    this.context.fillRect(this.#whole(x - size / 2), this.#whole(y - size / 2), size, size);
   }
 
   #shape(seat, x, y, px, { tier, mark }) {
@@ -192,12 +223,15 @@ export class SeatCanvas {
     const code = this.codes[seat];
     if (code === CLOSED && !mine) return;
     const { palette, base, context } = this;
-    const shape = this.shapes.of({ px, ratio: base.ratio, palette, code, tier, mark, mine });
+    const traits = this.geometry.traits[seat];
+    const numbered = px >= TARGET_PX && !mine && code !== SOLD;
+    const shape = this.shapes.of({ px, ratio: base.ratio, palette, code, tier, mark, mine, traits, numbered });
     const size = shape.width / base.ratio;
     context.drawImage(shape, this.#whole(x - size / 2), this.#whole(y - size / 2), size, size);
-    if (px >= TARGET_PX && !mine && code !== SOLD) {
+    if (numbered) {
       const { number } = this.geometry.nameOf(seat);
-      this.#write(number, x, y - px * 0.06, px * Math.min(0.4, 1.5 / number.length), code === FREE ? palette.ink : palette.soft);
+      const [low, high] = traits ? [0.2, 0.3] : [-0.06, 0.4];
+      this.#write(number, x, y + px * low, px * Math.min(high, 1.5 / number.length), code === FREE ? palette.ink : palette.soft);
     }
   }
 

@@ -3,6 +3,7 @@
 import { element, show, write } from "../dom.js";
 import { Cursor } from "./cursor.js";
 import { Gestures } from "./gestures.js";
+import { isShown } from "../trait_ids.js";
 import { onPaletteChange, paletteOf } from "./palette.js";
 import { Overview } from "./overview.js";
 import { SeatCanvas } from "./seat_canvas.js";
@@ -20,14 +21,16 @@ export class SeatMap {
   #told = -1;
 
   /** Calls `picked(seat)`, `standing(sectionId)` for general admission, and `moved()` when something else is seen. */
-  constructor({ geometry, states, stock, prices, tierOf, factsOf, own, picked, standing, moved }) {
-    Object.assign(this, { geometry, states, stock, factsOf, own, picked, standing, moved, view: new View(geometry) });
+  constructor({ geometry, states, stock, prices, filter, tierOf, factsOf, own, picked, standing, moved }) {
+    const isOther = (seat) => filter.on && !isShown(filter, geometry.traitsOf(seat)) && !own(seat);
+    Object.assign(this, { geometry, states, stock, isOther, factsOf, own, picked, standing, moved, view: new View(geometry) });
     const { view } = this;
     this.reach = Math.max(...geometry.sections.map(({ side }) => side)) * 0.75;
-    this.overview = new Overview({ geometry, stock, prices, chosen: (id) => this.#chosen(id) });
+    this.overview = new Overview({ geometry, stock, prices, filter, chosen: (id) => this.#chosen(id) });
     this.cursor = new Cursor({
       geometry, view, nameOf: factsOf, picked,
-      open: (seat) => states.codes[seat] !== CLOSED,
+      open: (seat) => this.#isOpen(seat),
+      few: () => filter.on,
       came: (seat) => this.#came(seat),
       left: () => this.#leave(),
     });
@@ -40,7 +43,7 @@ export class SeatMap {
     this.node = element("div", { class: "hall-map" }, this.stage, this.tools, this.keys);
     const sectionName = (id) => stock.sections.get(id)?.name ?? id;
     const { codes } = states;
-    this.seats = new SeatCanvas({ canvas: this.canvas, geometry, view, codes, own, tierOf, sectionName, stageName: texts.stage });
+    this.seats = new SeatCanvas({ canvas: this.canvas, geometry, view, codes, own, isOther, tierOf, sectionName, stageName: texts.stage });
     this.gestures = new Gestures(this.stage, {
       moved: (dx, dy) => this.#change(() => view.move(dx, dy)),
       zoomed: (x, y, factor) => this.#zoom(x, y, factor),
@@ -49,6 +52,7 @@ export class SeatMap {
     });
     this.cursor.node.addEventListener("keydown", (event) => this.#pressed(event));
     onPaletteChange(() => this.#recolour());
+    filter.addEventListener("change", () => this.repaint());
     new ResizeObserver(() => this.#resize()).observe(this.stage);
   }
 
@@ -87,10 +91,14 @@ export class SeatMap {
       for (let away = 0; away < 2 * seats; away += 1) {
         const seat = middle + row * seats + (away & 1 ? -1 : 1) * ((away + 1) >> 1);
         const isInRow = seat >= first + row * seats && seat < first + (row + 1) * seats;
-        if (isInRow && this.states.codes[seat] === FREE) return seat;
+        if (isInRow && this.states.codes[seat] === FREE && !this.isOther(seat)) return seat;
       }
     }
     return middle;
+  }
+
+  #isOpen(seat) {
+    return this.states.codes[seat] !== CLOSED && !this.isOther(seat);
   }
 
   get #seatsShown() {
@@ -170,7 +178,7 @@ export class SeatMap {
   #seatAt(px, py) {
     const [x, y] = this.view.toHall(px, py);
     const seat = this.geometry.seatNear(x, y, this.reach);
-    return seat >= 0 && this.states.codes[seat] !== CLOSED ? seat : -1;
+    return seat >= 0 && this.#isOpen(seat) ? seat : -1;
   }
 
   #pointed(px, py) {

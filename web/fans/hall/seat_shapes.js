@@ -1,19 +1,28 @@
 // The picture of one seat, painted once for each look and size, then copied: its state by shape (an open box, a hatched
-// box with a broken edge, a cross, a full box with a tick), its price by colour and by the mark at its foot.
-import { FREE, HELD } from "./seat_codes.js";
+// box with a broken edge, a cross, a full box with a tick), its price by colour and by the mark at its foot, and what it is
+// besides by a symbol; places for wheelchairs and beside them are round.
+import { traitIds } from "../trait_ids.js";
+import { SYMBOLS } from "../traits.js";
+import { FREE, HELD, SOLD } from "./seat_codes.js";
+
+/** Lines of symbols, on 16 by 16. */
+const SYMBOL = 16;
+/** Seats of this size have room for two of them. */
+const TWO_PX = 36;
+const ROUND = 0b11;
 
 export class SeatShapes {
   #kept = new Map();
   #for = "";
 
-  of({ px, ratio, palette, code, tier, mark, mine }) {
+  of({ px, ratio, palette, code, tier, mark, mine, traits, numbered }) {
     const size = Math.max(1, Math.round(px * ratio));
     const wanted = `${size} ${palette.accent} ${palette.card} ${palette.tiers}`;
     if (wanted !== this.#for) this.#kept.clear();
     this.#for = wanted;
-    const key = mine ? "mine" : code === FREE ? `${tier} ${mark}` : String(code);
+    const key = `${mine ? "mine" : code === FREE ? `${tier} ${mark}` : code} ${traits}`;
     let shape = this.#kept.get(key);
-    if (!shape) this.#kept.set(key, (shape = paint(size, ratio, { palette, code, tier, mark, mine })));
+    if (!shape) this.#kept.set(key, (shape = paint(size, ratio, { palette, code, tier, mark, mine, traits, numbered, most: px < TWO_PX ? 1 : 2 })));
     return shape;
   }
 }
@@ -24,13 +33,15 @@ function paint(size, ratio, look) {
   const context = canvas.getContext("2d");
   const line = Math.max(1, Math.round(Math.min(1.5 * ratio, size / 10)));
   context.lineWidth = line;
-  const { palette, code, mine } = look;
+  const { palette, code, mine, traits, numbered, most } = look;
+  const corner = size * (traits & ROUND ? 0.5 : 0.18);
   context.beginPath();
-  context.roundRect(line / 2, line / 2, size - line, size - line, size * 0.18);
+  context.roundRect(line / 2, line / 2, size - line, size - line, corner);
   if (mine) paintMine(context, size, palette);
   else if (code === FREE) paintFree(context, size, line, look);
-  else if (code === HELD) paintHeld(context, size, line, palette);
+  else if (code === HELD) paintHeld(context, size, line, { palette, corner });
   else paintSold(context, size, line, palette);
+  if (traits && !mine && code !== SOLD) paintSymbols(context, size, traits, { numbered, most, colour: code === FREE ? palette.ink : palette.soft });
   return canvas;
 }
 
@@ -69,7 +80,7 @@ function paintMark(context, size, high, mark) {
   else bar(0.3, 0.7);
 }
 
-function paintHeld(context, size, line, palette) {
+function paintHeld(context, size, line, { palette, corner }) {
   context.fillStyle = palette.card;
   context.fill();
   context.save();
@@ -85,8 +96,24 @@ function paintHeld(context, size, line, palette) {
   context.strokeStyle = palette.edge;
   context.setLineDash([size / 6, size / 8]);
   context.beginPath();
-  context.roundRect(line / 2, line / 2, size - line, size - line, size * 0.18);
+  context.roundRect(line / 2, line / 2, size - line, size - line, corner);
   context.stroke();
+}
+
+/** Above the number if there is one, then as many as have room; else the first one in the middle. */
+function paintSymbols(context, size, traits, { numbered, most, colour }) {
+  const shown = traitIds(traits).slice(0, numbered ? most : 1);
+  const side = size * (numbered ? 0.4 : 0.62);
+  context.setLineDash([]);
+  context.strokeStyle = colour;
+  shown.forEach((id, n) => {
+    context.save();
+    context.translate(size / 2 + (n - shown.length / 2) * side, numbered ? size * 0.1 : size * 0.15);
+    context.scale(side / SYMBOL, side / SYMBOL);
+    context.lineWidth = Math.max(1.4, SYMBOL / side);
+    context.stroke(new Path2D(SYMBOLS[id]));
+    context.restore();
+  });
 }
 
 function paintSold(context, size, line, palette) {

@@ -167,6 +167,8 @@ export interface BestAvailable {
   quantity: number;
   section_id?: string | null;
   max_price_minor?: number | null;
+  /** How many of them of which price type; the others are usual. */
+  types?: Record<string, any>;
   /** Split into groups if there are not enough adjacent seats. */
   split?: boolean;
 }
@@ -268,14 +270,28 @@ export interface EventLimits {
   pay_ttl_s: number;
 }
 
-/** Rows, first and last, with a price of their own; they are counted from the front, from 1. */
+/** A price type. The first of an event is the usual one. `sections` and `traits` are where it is sold, empty for everywhere; `lanes` by which lanes fans must have come, empty for all; `proof` is what is shown at the door. */
+export interface PriceTypeDetails {
+  type_id: string;
+  name: string;
+  per_order?: number | null;
+  proof?: string | null;
+  code_required?: boolean;
+  lanes?: number[];
+  companion_of?: string[];
+  sections?: string[];
+  traits?: ("wheelchair" | "companion" | "restricted_view" | "easy_access")[];
+}
+
+/** Rows, first and last, with a price of their own; they are counted from the front, from 1. `prices` has those of the other price types that are sold there. */
 export interface PriceLevelDetails {
   name: string;
   rows: [number, number];
   price_minor: number;
+  prices?: Record<string, number>;
 }
 
-/** A section with its lowest price, and that of rows in no price level; `rows` and `seats_per_row` are null for general admission. */
+/** A section with its lowest price, and that of rows in no price level; `rows` and `seats_per_row` are null for general admission. `prices` has those of the other price types for rows in no price level, `traits` what all places of general admission have, or what some of the seats have. */
 export interface SectionDetails {
   section_id: string;
   name: string;
@@ -286,6 +302,8 @@ export interface SectionDetails {
   regular_price_minor: number;
   currency: string;
   price_levels: PriceLevelDetails[];
+  prices?: Record<string, number>;
+  traits?: ("wheelchair" | "companion" | "restricted_view" | "easy_access")[];
   rows: number | null;
   seats_per_row: number | null;
 }
@@ -302,6 +320,7 @@ export interface EventDetails {
   price_from_minor: number;
   picture?: ShownPicture | null;
   limits: EventLimits;
+  price_types?: PriceTypeDetails[];
   sections: SectionDetails[];
   map_hash?: string | null;
   brand?: BrandDetails | null;
@@ -322,9 +341,17 @@ export interface Fee {
 }
 
 /** Tickets of one GA section. */
+export interface GaHeld {
+  section_id: string;
+  quantity: number;
+}
+
+/** Tickets of one GA section and price type. */
 export interface GaTickets {
   section_id: string;
   quantity: number;
+  /** Default: the usual price type. */
+  type_id?: string | null;
 }
 
 /** The stage: its centre and its size. */
@@ -340,7 +367,7 @@ export interface SectionLabels {
   of_rows: number[];
 }
 
-/** The rows of a section, and how many rows and seats per row there are; `labels` is null where both are counted. */
+/** The rows of a section, and how many rows and seats per row there are; `labels` is null where both are counted. `traits` has by trait the first and the last of its seats, which are counted from 0 through all rows. */
 export interface SectionRows {
   at: [number, number];
   /** Negative if row 2 lies above row 1. */
@@ -352,6 +379,7 @@ export interface SectionRows {
   count: number;
   seats: number;
   labels: SectionLabels | null;
+  traits?: Record<"wheelchair" | "companion" | "restricted_view" | "easy_access", [number, number][]>;
 }
 
 /** A section on the map; `rows` is null for general admission. */
@@ -675,14 +703,24 @@ export interface ReminderRequest {
   email: string;
 }
 
-/** A reservation. `ga_section` and `ga_quantity` repeat the first entry of `ga`. */
+/** A seat, or tickets of one GA section and price type; `type_id` is null where the event has no price types. */
+export interface TicketView {
+  section_id: string;
+  seat_id: string | null;
+  quantity: number;
+  type_id: string | null;
+  unit_price_minor: number;
+}
+
+/** A reservation. `ga_section` and `ga_quantity` repeat the first entry of `ga`; `tickets` has all of it at its prices. */
 export interface ReservationView {
   reservation_id: string;
   reserved_until: string;
   seats: string[];
   ga_section: string | null;
   ga_quantity: number;
-  ga: GaTickets[];
+  ga: GaHeld[];
+  tickets: TicketView[];
   total_amount_minor_units: number;
   currency: string;
   status: "pending_payment" | "paying" | "confirmed" | "returned" | "expired" | "cancelled";
@@ -692,6 +730,10 @@ export interface ReservationView {
 export interface ReserveBody {
   seats?: string[];
   ga?: GaTickets[];
+  /** The price type of seats; the others are of the usual one. */
+  types?: Record<string, any>;
+  /** Opens price types that need a code. */
+  code?: string | null;
   ga_section?: string | null;
   ga_quantity?: number | null;
   best_available?: BestAvailable | null;
@@ -707,7 +749,7 @@ export interface ReturnLink {
   good_for_s: number;
 }
 
-/** One seat: what stands on its row (`row`) and on the chair (`label`), and its number in the row from the left. */
+/** One seat: what stands on its row (`row`) and on the chair (`label`), and its number in the row from the left; the prices of the price types besides the usual one that are sold there. */
 export interface SeatView {
   seat_id: string;
   row: string;
@@ -715,6 +757,8 @@ export interface SeatView {
   number: number;
   status: "available" | "reserved" | "sold" | "blocked";
   price_minor: number;
+  prices?: Record<string, number>;
+  traits?: ("wheelchair" | "companion" | "restricted_view" | "easy_access")[];
 }
 
 /** Some seats of a section; a GA section has none. */
@@ -739,9 +783,16 @@ export interface SectionAvailability {
   currency: string;
 }
 
-/** The sections of an event. */
+/** A price type of which there is a number in all, and how many of it are left. */
+export interface TypeAvailability {
+  type_id: string;
+  available: number;
+}
+
+/** The sections of an event, and its price types of which there is a number in all. */
 export interface SectionList {
   sections: SectionAvailability[];
+  types?: TypeAvailability[];
 }
 
 /** The show that tickets are for; `when` is its local time in words. */
@@ -803,4 +854,13 @@ export interface TicketsAnswer {
   event: ShowAnswer;
   window_s: number;
   tickets: TicketAnswer[];
+}
+
+/** The price types of all tickets of a reservation: of seats that are not named the usual one; of general admission each section with all of its tickets. */
+export interface TypesBody {
+  /** The price type of seats; the others are of the usual one. */
+  types?: Record<string, any>;
+  ga?: GaTickets[];
+  /** Opens price types that need a code. */
+  code?: string | null;
 }
