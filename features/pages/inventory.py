@@ -5,6 +5,7 @@ release all or a part, and ask for more time.
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.datastructures import URL
 
@@ -27,7 +28,7 @@ from shared.routes import EVENT_ID, SECTION_ID
 from shared.web.internal_api import InternalApi
 from shared.web.parts import Part
 
-LISTED_MAX = 50
+LISTED_MAX, SEATS_JOINED = 50, "."
 API = InternalApi()
 
 
@@ -90,10 +91,19 @@ def _named(fields: FormFields) -> dict[str, Any]:
 
 
 def next_page(sent: SentForm) -> str:
-    """The event's page; after a refusal the section whose seats were shown."""
-    section = sent.fields.one("section") or ""
-    chosen = f"?section={section}" if sent.slug and _section_id.fullmatch(section) else ""
-    return f"/e/{sent.path['event_id']}{chosen}"
+    """The event's page; after a refusal the section whose seats were shown. It is given the seats that were left alone,
+    and better ones.
+    """
+    section, shown = sent.fields.one("section") or "", dict[str, str]()
+    if sent.slug and _section_id.fullmatch(section):
+        shown["section"] = section
+    single = sent.answer.get("single_seats") or {}
+    if sent.slug == "single-seat":
+        single = {"left_alone": sent.answer["seats"], "better": sent.answer["better"]}
+        shown["better"] = SEATS_JOINED.join(single["better"])
+    if single:
+        shown["alone"] = SEATS_JOINED.join(single["left_alone"])
+    return f"/e/{sent.path['event_id']}{'?' if shown else ''}{urlencode(shown)}"
 
 
 def kept_reservation(sent: SentForm) -> Mapping[str, str]:

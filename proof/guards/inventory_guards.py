@@ -15,6 +15,11 @@ REDIS = (
         "test_a_selection_is_held_whole_or_not_at_all",
     ),
     Guard(
+        "Where an event refuses it nobody leaves a seat alone while there is a better choice",
+        HOLD, "request.single_seats.refuse then", "false then",
+        "test_two_fans_side_by_side_never_leave_a_seat_alone_together",
+    ),
+    Guard(
         "Redis grants no more general admission than is left",
         HOLD, "if left < ticket[2] then", "if false then",
         "test_a_selection_is_held_whole_or_not_at_all",

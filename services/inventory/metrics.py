@@ -2,12 +2,19 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from services.inventory.problems import NoAccessiblePlaces, NoAdjacentSeats, SeatsTaken, UnknownSeat, UnknownSection
+from services.inventory.problems import (
+    NoAccessiblePlaces,
+    NoAdjacentSeats,
+    SeatsTaken,
+    SingleSeat,
+    UnknownSeat,
+    UnknownSection,
+)
 from shared.errors import problems
 from shared.runtime.metrics import with_series
 
 REFUSALS = (
-    SeatsTaken, NoAdjacentSeats, NoAccessiblePlaces, UnknownSection, UnknownSeat, problems.SoldOut,
+    SeatsTaken, SingleSeat, NoAdjacentSeats, NoAccessiblePlaces, UnknownSection, UnknownSeat, problems.SoldOut,
     problems.LimitExceeded, problems.IdempotencyKeyReused, problems.BadCredential, problems.NotAdmitted,
     problems.StaleEpoch,
     problems.HoldExpired, problems.UnknownEvent, problems.Unavailable, problems.Overloaded, problems.ClocksApart,

@@ -11,6 +11,10 @@ class NoAdjacentSeats(Problem, status=409):
     """There are enough seats, but not this many next to each other. Allow a split, or choose fewer."""
 
 
+class SingleSeat(Problem, status=409):
+    """These seats would leave one alone. Choose others."""
+
+
 class NoAccessiblePlaces(Problem, status=409):
     """There are not this many wheelchair places together, each with a place next to it for who comes along."""
 

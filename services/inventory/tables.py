@@ -56,6 +56,7 @@ event = Table(
         comment="Limit over all events of the tour.",
     ),
     Column("avoid_single_seats", Boolean, nullable=False, server_default=text("true")),
+    Column("single_seats", Text, nullable=False, server_default="tell"),
     Column("hold_ttl_b_s", Integer),
     Column("hold_ttl_b_percent", Float, nullable=False, server_default="0"),
     Column("oversell", JSONB, nullable=False, server_default=text(HONOUR)),

@@ -6,7 +6,7 @@ from pydantic import AwareDatetime
 
 from shared.contracts.event_parts.names import NamesWanted
 from shared.contracts.event_parts.price_types import Trait
-from shared.contracts.fields import Page, ServiceMessage
+from shared.contracts.fields import Page, ServiceMessage, SingleSeatRule
 
 
 class ShownPicture(ServiceMessage):
@@ -57,13 +57,14 @@ class EventPage(Page):
 
 
 class EventLimits(ServiceMessage):
-    """Limits of tickets (0 is unlimited), and how long a hold and a payment last."""
+    """Limits of tickets (0 is unlimited), how long a hold and a payment last, and whether seats may leave one alone."""
 
     tickets_per_order: int
     tickets_per_customer: int
     tour_tickets_per_customer: int
     hold_ttl_s: int
     pay_ttl_s: int
+    single_seats: SingleSeatRule = "tell"
 
 
 class PriceTypeDetails(ServiceMessage):

@@ -29,7 +29,16 @@ from shared.contracts.event_parts.seat_labels import (
     Seats,
 )
 from shared.contracts.event_parts.traits import Run, SeatTraits, runs_of
-from shared.contracts.fields import Body, Currency, EventId, PlainText, RatePerS, SectionId, StoredCurrency
+from shared.contracts.fields import (
+    Body,
+    Currency,
+    EventId,
+    PlainText,
+    RatePerS,
+    SectionId,
+    SingleSeatRule,
+    StoredCurrency,
+)
 from shared.contracts.file_parts import EventFields, with_file_parts
 from shared.contracts.prices import PriceRules
 from shared.contracts.ranking import JOINS, OrderingName
@@ -98,6 +107,9 @@ class SalesPart(Body):
     tickets_per_order: int = Field(6, ge=1, le=100)
     tickets_per_customer: int = Field(6, ge=0, le=1000)
     avoid_single_seats: bool = Field(True, description="Best available avoids leaving a single seat.")
+    single_seats: SingleSeatRule = Field(
+        "tell", description="What happens to who chooses seats that leave one alone: nothing, told, or refused."
+    )
     active_reservations_per_customer: int = Field(1, ge=0, le=100)
     open_orders_per_customer: int = Field(1, ge=0, le=100)
     tour: TourPart | None = Field(None, description="The tour of this event, with a limit over all its events.")

@@ -121,6 +121,7 @@ def switch_value(value: Any) -> Any:
     return {False: "off", True: "on"}[value] if isinstance(value, bool) else value
 
 
+SingleSeatRule = Literal["allow", "tell", "refuse"]
 Switch = Annotated[Literal["off", "observe", "on"], BeforeValidator(switch_value)]
 RATE_MIN_PER_S = 0.001  # one call in 17 minutes: frames give a rate in thousandths
 

@@ -35,6 +35,13 @@ export class Basket extends EventTarget {
     return true;
   }
 
+  /** Takes other seats at the same price: `instead` has them by the ids of those that they are for. */
+  exchange(instead) {
+    const taken = ([id, seat]) => (instead.has(id) ? [instead.get(id).seat_id, { ...seat, ...instead.get(id) }] : [id, seat]);
+    this.seats = new Map([...this.seats].map(taken));
+    this.#changed();
+  }
+
   drop(seatIds) {
     for (const seatId of seatIds) this.seats.delete(seatId);
     this.#changed();

@@ -5,7 +5,9 @@ import { announce, byId, disable, show, trouble, write } from "./dom.js";
 import { remaining, seat as seatName } from "./format.js";
 import { refusalWords } from "./limits.js";
 import { MoreTime } from "./more_time.js";
-import { SeatPlan } from "./seats.js";
+import { priceOfRow } from "./price_tiers.js";
+import { SeatPlan, byRow } from "./seats.js";
+import { SingleSeats } from "./single_seats.js";
 import { filterControl } from "./traits.js";
 import { fill } from "./words.js";
 
@@ -24,6 +26,7 @@ export class Choosing {
     const control = filterControl(filter, stock.sections.values());
     if (control) byId("sections").before(control);
     this.plan = new SeatPlan({ stock, basket, prices, filter, picked: (seat) => this.picked(seat) });
+    this.single = new SingleSeats({ basket, stock, hallOf: (sectionId) => this.#hallOf(sectionId) });
     byId("hold").addEventListener("click", () => this.#hold());
     byId("seats-back").addEventListener("click", () => this.close());
     basket.addEventListener("change", () => this.render());
@@ -94,6 +97,25 @@ export class Choosing {
     const { geometry } = this.states;
     this.plan.restate(seats.map((seat) => geometry.nameOf(seat).id), (id) => this.states.statusOf(id));
     this.#lose();
+    this.single.look();
+  }
+
+  /** The rows of a section as they are known at this moment. */
+  #hallOf(sectionId) {
+    if (this.states?.known) {
+      const { geometry } = this.states;
+      const { first, rows, seats } = geometry.byId.get(sectionId);
+      const nameOf = (n) => {
+        const { id, row, number, nth } = geometry.nameOf(n);
+        const price_minor = priceOfRow(this.stock.sections.get(sectionId), nth);
+        return { seat_id: id, row, label: number, nth, status: this.states.statusOf(id), price_minor };
+      };
+      const row = (n) => Array.from({ length: seats }, (_, i) => nameOf(first + n * seats + i));
+      return { count: rows, row, of: (seatId) => Math.floor((geometry.seatOf(seatId) - first) / seats) };
+    }
+    const rows = [...byRow(this.seats.get(sectionId) ?? []).values()];
+    const nth = new Map(rows.flatMap((seats, n) => seats.map((seat) => [seat.seat_id, n])));
+    return { count: rows.length, row: (n) => rows[n], of: (seatId) => nth.get(seatId) ?? -1 };
   }
 
   /** Seats of the selection that others have by now. What this fan asks for may be theirs, until an answer says. */
@@ -129,6 +151,7 @@ export class Choosing {
     write("basket-list", [...seats, ...ga].join(" · ") || fill(texts.basket_hint, { n: basket.limit }));
     this.#total();
     disable(byId("hold"), basket.count === 0);
+    this.single.look();
   }
 
   /** Shows only the total of the latest selection; no total rather than a partial one. */
@@ -169,7 +192,7 @@ export class Choosing {
   }
 
   #spoken(seat, what) {
-    announce(`${fill(what, { seat: seatName(seat.seat_id, this.stock.sections) })} ${fill(texts.tickets, { n: this.basket.count })}`);
+    announce(`${fill(what, { seat: seatName(seat.seat_id, this.stock.sections) })} ${fill(texts.tickets, { n: this.basket.count })} ${this.single.words}`.trim());
   }
 
   async #hold() {
@@ -192,6 +215,7 @@ export class Choosing {
   #refused(problem) {
     this.unsure = problem.unknown;
     if (!problem.unknown) this.basket.renewKey();
+    if (problem.slug === "single-seat") return this.single.refused(problem);
     if (problem.slug !== "seats-taken") return trouble(refusalWords(problem, this.stock.sections));
     const taken = problem.members.seats ?? [];
     this.plan.restate(taken, () => "reserved");

@@ -37,6 +37,7 @@ export const PROBLEMS = {
   "room-closed": texts.problem_room_closed,
   "seats-taken": texts.problem_seats_taken,
   "sign-in-needed": texts.problem_sign_in_needed,
+  "single-seat": texts.problem_single_seat,
   "sold-out": texts.problem_sold_out,
   "stale-epoch": texts.problem_stale_epoch,
   "ticket-names-refused": texts.problem_ticket_names_refused,

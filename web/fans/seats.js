@@ -168,7 +168,7 @@ export class SeatPlan {
   }
 }
 
-function byRow(seats) {
+export function byRow(seats) {
   const rows = new Map();
   for (const seat of seats) {
     if (!rows.has(seat.row)) rows.set(seat.row, []);

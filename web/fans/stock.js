@@ -13,6 +13,7 @@ export class Stock extends EventTarget {
   /** The catalogue entry has rows and prices; counts follow with the first frame or poll. */
   describe(show) {
     this.currency = show.currency;
+    this.singleSeats = show.limits.single_seats;
     for (const section of show.sections) this.#merge({ total_seats: section.capacity, ...section });
   }
 

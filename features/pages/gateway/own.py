@@ -3,6 +3,7 @@ this fan's own step, and of the own order (`web/fans/order.js`). Inventory and o
 admitted, and the line's memory for all others.
 """
 
+import re
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,6 +26,7 @@ from features.pages.gateway.formats import (
     ways,
 )
 from features.pages.gateway.stock import EventStock, SeatPlan, SeatTables, SectionRow
+from shared.contracts.fields import SEAT_ID_PATTERN
 from shared.contracts.inventory import Reservation
 from shared.contracts.orders import OrderView
 from shared.rules.addresses import suggested_address
@@ -43,6 +45,7 @@ ENDS = {
 }
 SHUT = OVER | {"draining"}
 CALLED_AGAIN_S, PAYING_AGAIN_S = 15, 3
+SEATS_MAX, SEAT = 100, re.compile(SEAT_ID_PATTERN)
 
 
 class TypedEmail(NamedTuple):
@@ -67,6 +70,28 @@ class TypedEmail(NamedTuple):
 
 
 NOTHING_TYPED = TypedEmail()
+
+
+class LeftAlone(NamedTuple):
+    """What a choice left or would leave alone, in words, and the better seats, by id and in words."""
+
+    alone: str
+    better: list[str]
+    named: str
+
+    @classmethod
+    def of(cls, query: Mapping[str, str], text: Words, sections: Mapping[str, str]) -> "LeftAlone | None":
+        """As the page's address says; None if it says nothing."""
+        alone, better = _seats(query.get("alone")), _seats(query.get("better"))
+
+        def named(seats: list[str]) -> str:
+            return "; ".join(places(text, [(seat.split("-")[0], seat, 1) for seat in seats], sections))
+
+        return cls(named(alone), better, named(better)) if alone else None
+
+
+def _seats(joined: str | None) -> list[str]:
+    return [seat for seat in (joined or "").split(".")[:SEATS_MAX] if SEAT.fullmatch(seat)]
 
 
 class HeldCheckout(NamedTuple):
@@ -111,6 +136,7 @@ class OwnView:
     again_s: int | None = None
     still: bool = False
     typed: TypedEmail = NOTHING_TYPED
+    single: LeftAlone | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +150,9 @@ class OwnEventParts:
         self, text: Words, stock: EventStock | None, token: QueueToken, status: Mapping[str, Any], *,
         query: Mapping[str, str], address: str | None,
     ) -> OwnView:  # fmt: skip
-        """`query` has `section` and `page` of the seats, and `promo`. Raises the problems of inventory and orders."""
+        """`query` has `section` and `page` of the seats, seats left `alone`, `better` ones, and `promo`. Raises the
+        problems of inventory and orders.
+        """
         view = OwnView(token.event_id, step=_step(status))
         if view.step == "waiting":
             view.again_s = max(1, round(status["poll_after_ms"] / 1000))
@@ -140,6 +168,8 @@ class OwnEventParts:
         self, view: OwnView, text: Words, stock: EventStock, token: QueueToken, status: Mapping[str, Any], *,
         query: Mapping[str, str], address: str | None,
     ) -> None:  # fmt: skip
+        names = {section.section_id: section.name for section in stock.event.sections}
+        view.single = LeftAlone.of(query, text, names)
         found = await self.shop.find(token.event_id, token.holder)
         if found.reservation is None:
             view.left, view.again_s = _left(text, status), None

@@ -17,7 +17,9 @@ from starlette.types import Scope
 from services.inventory.auth import require_current_epoch, require_owner
 from services.inventory.layout.layout import GaKey, Layout, Selection, content_hash
 from services.inventory.layout.price_types import ACCESSIBLE, Fan
+from services.inventory.reservations import single_seats
 from services.inventory.reservations.reserve import ReservationRequest, Reserved, ReserveResult
+from services.inventory.reservations.single_seats import SingleSeats
 from services.inventory.state import State
 from services.inventory.store.reservations import ReservationRow
 from shared.contracts.event_parts.price_types import PRICE_MINOR_MAX, TYPES_MAX, USUAL, TypeId, quota_id
@@ -180,9 +182,18 @@ class TicketView(BaseModel):
     unit_price_minor: int
 
 
+class SingleSeatsView(BaseModel):
+    """Seats that this choice left without an available neighbour in their row, and as many seats that would have left
+    none: all of the choice, null if there is no such choice.
+    """
+
+    left_alone: list[str]
+    better: list[str] | None
+
+
 class ReservationView(BaseModel):
     """A reservation. `ga_section` and `ga_quantity` repeat the first entry of `ga`; `tickets` has all of it at its
-    prices.
+    prices. `single_seats` is only in the answer to the request that left seats alone, else null.
     """
 
     reservation_id: str
@@ -195,6 +206,7 @@ class ReservationView(BaseModel):
     total_amount_minor_units: int
     currency: str
     status: ReservationState
+    single_seats: SingleSeatsView | None
 
 
 def reservation_body(
@@ -205,6 +217,7 @@ def reservation_body(
     layout: Layout,
     selection: Selection,
     total_minor: int,
+    single: SingleSeats | None = None,
 ) -> dict[str, Any]:
     """A `ReservationView` as a dict: the fast route writes it without a model."""
     shown = selection.shown()
@@ -220,6 +233,7 @@ def reservation_body(
         "total_amount_minor_units": total_minor,
         "currency": layout.currency,
         "status": status,
+        "single_seats": single and single._asdict(),
     }
 
 
@@ -231,10 +245,10 @@ def _tickets(layout: Layout, selection: Selection) -> list[dict[str, Any]]:
     return [dict(zip(names, line, strict=True)) for line in (*seats, *ga)]
 
 
-def row_body(row: ReservationRow, layout: Layout) -> dict[str, Any]:
+def row_body(row: ReservationRow, layout: Layout, single: SingleSeats | None = None) -> dict[str, Any]:
     return reservation_body(
         row.reservation_id, status=row.status, reserved_until_ms=row.reserved_until_ms, layout=layout,
-        selection=row.selection, total_minor=row.total_minor,
+        selection=row.selection, total_minor=row.total_minor, single=single,
     )  # fmt: skip
 
 
@@ -313,11 +327,12 @@ def _redis_request(
     """What the hold script reads, and its hash."""
     if best is None:
         listed = selection.text()
+        wanted = {"selection": listed, **layout.single_seats_criteria(selection, fan)}
         if not selection.types:
-            return {"selection": listed}, content_hash(listed)
+            return wanted, content_hash(listed)
         chosen = [f"{line.seat_id}={line.type_id}" for line in selection.seats if line.type_id]
         chosen += [f"{line.section_id}*{line.quantity}={line.type_id}" for line in selection.ga if line.type_id]
-        return {"selection": listed}, content_hash(listed, *chosen)
+        return wanted, content_hash(listed, *chosen)
     types = layout.best_types(best.types, best.quantity, fan)
     accessible = _accessible(layout, best, types) if best.wheelchair else None
     price_blocks = layout.price_blocks(
@@ -326,10 +341,7 @@ def _redis_request(
     )  # fmt: skip
     if not price_blocks:
         raise SoldOut("No section has this price or a lower one. Raise max_price_minor.")
-    places = [
-        block[:1] if not block.width else (block.section_id, block.first, block.last, block.width)
-        for block in price_blocks
-    ]
+    places = [block.for_script for block in price_blocks]
     tidy = layout.avoid_single_seats
     criteria = {
         "quantity": best.quantity, "price_blocks": places, "split": best.split, "tidy": tidy,
@@ -378,6 +390,7 @@ def result_body(result: ReserveResult, layout: Layout) -> dict[str, Any]:
     return reservation_body(
         result.reservation_id, status="pending_payment", reserved_until_ms=result.until_ms,
         layout=layout, selection=request.selection, total_minor=request.selection.total_minor,
+        single=result.single_seats,
     )  # fmt: skip
 
 
@@ -421,7 +434,9 @@ async def keep_places(request: Request) -> Answer:
     row, kept = await own_reservation(request), await request.json(KeepBody)
     layout = state.catalogue.layout(row.event_id)
     ga = {(part.section_id, layout.types.stored_id(part.type_id)): part.quantity for part in kept.ga}
-    return _answer(request, await state.holds.keep_only(row, layout, kept.seats, ga=ga))
+    left = await state.holds.keep_only(row, layout, kept.seats, ga=ga)
+    single = await single_seats.left_by_release(state.redis_stock, layout, before=row.selection, after=left.selection)
+    return json_answer(row_body(left, layout, single))
 
 
 async def change_types(request: Request) -> Answer:
@@ -457,8 +472,8 @@ FAST_ROUTES = [
             401: "The credential is missing or invalid",
             403: "Not admitted yet (see Retry-After), or the credential is for another event",
             404: "Unknown event, section or price type, or a signed-in fan who is not in the line",
-            409: "Nothing was reserved: seats-taken, no-adjacent-seats, no-accessible-places, sold-out, limit-exceeded "
-            "or price-type-refused",
+            409: "Nothing was reserved: seats-taken, single-seat, no-adjacent-seats, no-accessible-places, sold-out, "
+            "limit-exceeded or price-type-refused",
             410: "The place in the line has ended, or the waiting room was reset",
             422: "A value is invalid, or the Idempotency-Key was used with another body",
             503: "The stock is being rebuilt, or too many requests wait; see Retry-After",

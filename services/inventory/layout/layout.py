@@ -26,6 +26,7 @@ from shared.contracts.event_parts.names import NamesWanted
 from shared.contracts.event_parts.price_types import QUOTA, USUAL, PriceType, Trait, quota_id
 from shared.contracts.event_parts.seat_labels import SeatLabels, stored_labels
 from shared.contracts.event_parts.traits import Run, has
+from shared.contracts.fields import SingleSeatRule
 from shared.errors.problems import Unavailable, UnknownEvent
 from shared.rules.shares import within
 from shared.runtime.clock import from_datetime, now_ms
@@ -210,6 +211,11 @@ class PriceBlock(NamedTuple):
     last: int = 0
     width: int = 0
 
+    @property
+    def for_script(self) -> tuple[str | int, ...]:
+        """As `lua/best_available.lua` has it."""
+        return (self.section_id, self.first, self.last, self.width) if self.width else (self.section_id,)
+
 
 @dataclass(frozen=True)
 class Section:
@@ -280,6 +286,10 @@ class Section:
                 price_blocks.append(PriceBlock(self.section_id, price_minor, row * width, last, width))
         return tuple(price_blocks)
 
+    def block_of(self, position: int) -> PriceBlock:
+        """The price block of the seat at this position."""
+        return next(block for block in self.price_blocks if block.first <= position <= block.last)
+
     def position(self, row: str, seat: str) -> int:
         """The position in the map of the seat with these labels; raises `UnknownSeat`."""
         found = self.labels.find(row, seat)
@@ -347,6 +357,7 @@ class Layout:
     avoid_single_seats: bool
     accessible_release_at: datetime | None
     accessible_released_at: datetime | None
+    single_seats: SingleSeatRule
     hold_ttl_b_s: int | None
     hold_ttl_b_percent: float
     oversell: dict[str, Any]
@@ -424,10 +435,22 @@ class Layout:
         of_ga = [s for s, n in places.ga.items() if s[0] != QUOTA for _ in range(n)]
         traits = [self.sections[s].traits_of(at) for s, at in (*places.seats, *((s, 0) for s in of_ga))]
         numbers = {type_id: places.ga.get(quota_id(type_id), 0) for type_id in self.types.by_id}
-        types = self.types.assigned(numbers, traits)
-        ids = [self.sections[s].seat_id(position) for s, position in places.seats]
+        types, ids = self.types.assigned(numbers, traits), self.seat_ids(places.seats)
         ga.update(zip(of_ga, types[len(ids) :], strict=True))
         return self.select(ids, ga, dict(zip(ids, types, strict=False)))
+
+    def seat_ids(self, places: Iterable[SeatPosition]) -> list[str]:
+        return [self.sections[section_id].seat_id(position) for section_id, position in places]
+
+    def single_seats_criteria(self, selection: Selection, fan: Fan) -> dict[str, Any]:
+        """What `lua/single_seats.lua` needs to look at a choice of seats; nothing if the event allows single seats.
+        Better places are those that are offered to this fan first.
+        """
+        if self.single_seats == "allow" or not selection.seats:
+            return {}
+        blocks = dict.fromkeys(self.sections[line.section_id].block_of(line.position) for line in selection.seats)
+        places, (first, *_) = [block.for_script for block in blocks], self.rounds(fan, None)
+        return {"single_seats": {"blocks": places, "avoid": first, "refuse": self.single_seats == "refuse"}}
 
     def tickets(self, selection: Selection) -> list[WantedTicket]:
         """As the rules of price types see them."""

@@ -34,15 +34,15 @@ LUA = importlib.resources.files(__package__).joinpath("lua")
 Change = dict[str, Any]  # of a reservation or of places, as `lua/follow.lua` has it
 NOW: dict[str, str] = {"pending_payment": "h", "paying": "p", "confirmed": "s"}  # the others have ended
 WORDS = {"h": "held", "p": "paying", "s": "sold", ".": "ended"}
-SHARED = ("prelude", "best_available", "accessible")  # functions of scripts; all but the first only of `hold`
-VERBS = sorted({file.name.removesuffix(".lua") for file in LUA.iterdir()} - set(SHARED))
+FOR_HOLDS = ("prelude", "best_available", "accessible", "single_seats")  # what `hold` uses; all others use the first
+VERBS = sorted({file.name.removesuffix(".lua") for file in LUA.iterdir()} - {*FOR_HOLDS})
 
 
 @cache
 def load_script(verb: str, package: str = __package__) -> Script:
     """`lua/<verb>.lua` of a package after the functions it uses; `keys` has the keys that its header names."""
     own = importlib.resources.files(package).joinpath("lua", f"{verb}.lua")
-    parts = [LUA.joinpath(f"{part}.lua") for part in (SHARED if verb == "hold" else SHARED[:1])]
+    parts = [LUA.joinpath(f"{part}.lua") for part in FOR_HOLDS[: None if verb == "hold" else 1]]
     source, name = "".join(part.read_text() for part in (*parts, own)), f"{package}:{verb}"
     keys = [f"{key.name} = KEYS[{i}]" for i, key in enumerate(Script(name, source).keys, 1) if not key.is_list]
     return Script(name, f"local keys = {{{', '.join(keys)}}}\n{source}")
@@ -58,13 +58,17 @@ class HoldDenied(NamedTuple):
 
 
 class HoldGranted(NamedTuple):
-    """A hold that was made now (`held`) or before (`again`): its id, Redis' epoch, its deadline and its places."""
+    """A hold that was made now (`held`) or before (`again`): its id, Redis' epoch, its deadline and its places; of one
+    made now the seats that it leaves alone, and a choice that would leave none.
+    """
 
     outcome: str
     reservation_id: str
     epoch: int
     until_ms: int
     selection: str
+    left_alone: str = ""
+    better: str = ""
 
 
 class Revocation(NamedTuple):
@@ -240,8 +244,8 @@ def ended(reservation_id: str, version: int) -> Change:
 def _hold_reply(reply: list[Any], reservation_id: str) -> HoldGranted | HoldDenied:
     outcome, *rest = (part.decode() if isinstance(part, bytes) else part for part in reply)
     match outcome, rest:
-        case "held", [epoch, until_ms, selection]:
-            return HoldGranted(outcome, reservation_id, int(epoch), int(until_ms), selection)
+        case "held", [epoch, until_ms, selection, *told]:
+            return HoldGranted(outcome, reservation_id, int(epoch), int(until_ms), selection, *told)
         case "again", [known_id, epoch, until_ms, selection]:
             return HoldGranted(outcome, known_id, int(epoch), int(until_ms), selection)
         case "clocks-apart", [ahead_ms]:

@@ -3,9 +3,12 @@
 A pass that was revoked shows no seats any more.
 """
 
+from collections.abc import Sequence
+
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from services.inventory.layout.layout import SeatPosition
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.store.snapshot import MARKS
@@ -42,6 +45,20 @@ async def seat_statuses(
             raise BadCredential(HOLDER_GONE)
         rows = await connection.execute(SEAT_STATUSES, values)
         return {row.position: STATUS_OF_MARK[MARKS[row.status]] for row in rows}
+
+
+async def alone_among(redis_stock: RedisStock, event_id: str, seats: Sequence[SeatPosition]) -> list[SeatPosition]:
+    """Those of these seats that are available without an available neighbour in their row; none while Redis is away."""
+    keys = Keys.of(event_id)
+    pipe = redis_stock.redis.pipeline(transaction=False)
+    for section_id, position in seats:
+        pipe.getrange(keys.map + section_id, max(0, position - 1), position + 1)
+    try:
+        found = await pipe.execute()
+    except REDIS_AWAY:
+        return []
+    around = [marks if position else b"|" + marks for (_, position), marks in zip(seats, found, strict=True)]
+    return [seat for seat, marks in zip(seats, around, strict=True) if marks[1:2] == b"." and marks.count(b".") == 1]
 
 
 async def require_not_revoked(db: AsyncEngine, redis_stock: RedisStock, event_id: str, jti: str) -> None:

@@ -33,6 +33,7 @@ from services.inventory.redis_stock.client import (
 )
 from services.inventory.redis_stock.push import push_stock
 from services.inventory.reservations.expiry import resolve_due
+from services.inventory.reservations.single_seats import SingleSeats, left_by_hold, refused
 from services.inventory.store.change import DirtySet
 from services.inventory.store.reservations import (
     HoldInsert,
@@ -105,11 +106,14 @@ class ReservationRequest:
 
 @dataclass(slots=True)
 class Reserved:
-    """A reservation made now; it has an earlier request's id if Redis granted that one and its process died."""
+    """A reservation made now; it has an earlier request's id if Redis granted that one and its process died. It says
+    which seats the choice left alone, if the event tells.
+    """
 
     request: ReservationRequest
     reservation_id: str
     until_ms: int
+    single_seats: SingleSeats | None = None
 
 
 ReserveResult = Reserved | ReservationRow
@@ -230,6 +234,7 @@ class ReservationBatcher:
     async def _write(self, granted: Sequence[_Attempt]) -> None:
         """Writes the granted holds, each id once; repeats of an unwritten hold get the same result."""
         by_id: dict[str, list[_Attempt]] = {}
+        replies: dict[str, HoldGranted] = {}
         epochs: dict[int, dict[str, HoldInsert]] = {}
         for attempt in granted:
             request, reply = attempt.request, attempt.reply
@@ -237,6 +242,7 @@ class ReservationBatcher:
             if not request.selection.quantity:
                 request.selection = request.layout.from_selection(reply.selection)
             by_id.setdefault(reply.reservation_id, []).append(attempt)
+            replies.setdefault(reply.reservation_id, reply)
             epochs.setdefault(reply.epoch, {}).setdefault(reply.reservation_id, _hold_insert(request, reply))
         for epoch, holds in epochs.items():
             outcomes = await write_holds(self._db, self._event_id, epoch, list(holds.values()))
@@ -246,7 +252,11 @@ class ReservationBatcher:
                 if outcome == "written":
                     release_at_ms = hold.until_ms + request.layout.grace_s * 1000
                     kept.append(written(hold.reservation_id, release_at_ms))
-                    answer: ReserveResult | BaseException = Reserved(request, hold.reservation_id, hold.until_ms)
+                    reply = replies[hold.reservation_id]
+                    single = left_by_hold(request.layout, reply) if reply.left_alone else None
+                    answer: ReserveResult | BaseException = Reserved(
+                        request, hold.reservation_id, hold.until_ms, single
+                    )  # fmt: skip
                 else:
                     answer = await self._rejected_by_db(request, hold, outcome)
                 for attempt in by_id[hold.reservation_id]:
@@ -375,6 +385,8 @@ def _problem(request: ReservationRequest, refusal: HoldDenied) -> Problem:
         case "seats-taken":
             seats = _seat_ids(request.selection, StockSelection.parse(refusal.detail).seats)
             return SeatsTaken(f"Taken meanwhile: {', '.join(seats)}. Choose other seats.", seats=seats)
+        case "single-seat":
+            return refused(request.layout, refusal.detail)
         case "no-adjacent-seats":
             return NoAdjacentSeats(
                 f"At most {refusal.detail} seats are together. Allow a split, or choose fewer.",

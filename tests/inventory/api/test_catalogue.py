@@ -21,7 +21,7 @@ async def test_the_catalogue_shows_prices_with_fees_and_limits(inventory: Invent
     assert listed["next"] is None
     event = (await inventory.fans.get(f"/events/{EVENT}")).json()
     tickets = {"tickets_per_order": 6, "tickets_per_customer": 6, "tour_tickets_per_customer": 0}
-    assert event["limits"] == {**tickets, "hold_ttl_s": 600, "pay_ttl_s": 300}
+    assert event["limits"] == {**tickets, "hold_ttl_s": 600, "pay_ttl_s": 300, "single_seats": "tell"}
     assert event["sections"][0] == {
         "section_id": "A", "name": "Block A", "kind": "seated", "type": "Reserved seating", "capacity": 15,
         "price_minor": 5250, "regular_price_minor": 5250, "currency": "EUR", "rows": 3, "seats_per_row": 5,

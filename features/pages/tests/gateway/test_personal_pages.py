@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from features.pages.contracts import OwnOrder
-from features.pages.gateway.documents import Shell, slot
-from features.pages.gateway.own import order_view
+from features.pages.gateway.documents import Shell, rendered, slot
+from features.pages.gateway.own import LeftAlone, OwnView, order_view
 from features.pages.gateway.plain_pages import PlainPageLimit
 from shared.contracts.orders import CustomerView, LineView, OrderView
 from shared.words.words import LANGUAGES, words
@@ -97,13 +97,27 @@ def test_a_share_comes_back_when_no_page_was_left():
     assert len(limit._shares) <= 11
 
 
-@pytest.mark.parametrize("query", [{"problem": "<b>x"}, {"entry": '"><b>x'}, {"code": '"><b>x'}, {"promo": '"><b>x'},
-                                   {"section": "<b>x"}, {"page": "-1"}])  # fmt: skip
+@pytest.mark.parametrize("query", [
+    {"problem": "<b>x"}, {"entry": '"><b>x'}, {"code": '"><b>x'}, {"promo": '"><b>x'}, {"section": "<b>x"},
+    {"page": "-1"}, {"alone": "<b>x", "better": "<b>"},
+])  # fmt: skip
 async def test_what_stands_in_the_address_is_never_html(fan, queue, query):
     await queue.open()
     fan.cookies["onsale_plain"] = "1"
     page = await fan.get(PAGE, params=query)
     assert (page.status_code, "<b>x" in page.text) == (200, False)
+
+
+def test_better_seats_are_a_form_for_a_fan_who_chooses_and_a_note_for_one_who_holds():
+    text, query = words("en"), {"alone": "A-1-3", "better": "A-1-1.A-1-2.<b>x"}
+    single = LeftAlone.of(query, text, {"A": "Block A"})
+    view = OwnView("show", step="choosing", key="k", sections=[], single=single)
+    page = rendered("own.html", "en", view=view)
+    assert re.findall(r'name="seat" value="([^"]*)"', page) == ["A-1-1", "A-1-2"]
+    assert "Take Block A, row 1, seat 1; Block A, row 1, seat 2 instead" in page
+    assert "Left alone: Block A, row 1, seat 3." in page
+    assert LeftAlone.of({"better": "A-1-1"}, text, {}) is None
+    assert LeftAlone.of({"alone": "<b>x"}, text, {}) is None
 
 
 async def test_a_place_from_before_a_reset_is_the_lobby(line, queue, publish_frame):

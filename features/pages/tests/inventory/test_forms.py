@@ -5,7 +5,7 @@ import pytest
 from features.pages.forms import FormFields
 from features.pages.inventory import reserve_body
 from shared.security.tokens import pass_cookie
-from tests.inventory.conftest import EVENT, Inventory, make_pass
+from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
 
 PATH, PAGE = f"/events/{EVENT}/reservations", f"/e/{EVENT}"
 
@@ -82,3 +82,15 @@ async def test_the_gateway_reads_the_seats_of_a_section(inventory: Inventory):
     )
     assert [seat["status"] for seat in page["seats"]] == ["available", "reserved", *["available"] * 8]
     assert (page["total_seats"], page["seats"][0]["price_minor"], page["seats"][-1]["seat_id"]) == (15, 5250, "A-2-5")
+
+
+async def test_a_form_that_leaves_a_seat_alone_is_told_so_on_the_next_page(inventory: Inventory):
+    answer = await send(inventory, PATH, {"seat": "B-1-2", "section": "B", "key": "k"})
+    assert answer.headers["location"] == f"{PAGE}?alone=B-1-1"
+    held = (await found(inventory))["reservation"]["reservation_id"]
+    await send(inventory, f"{PATH}/{held}", {"_method": "DELETE"})
+    await inventory.put(event_file(single_seats="refuse"))
+    refused = await send(inventory, PATH, {"seat": ["B-1-2", "B-1-3"], "section": "B", "key": "k2"})
+    assert refused.headers["location"] == f"{PAGE}?section=B&better=B-1-1.B-1-2&alone=B-1-1.B-1-4&problem=single-seat"
+    taken = await send(inventory, PATH, {"seat": ["B-1-1", "B-1-2"], "key": "k3"})
+    assert taken.headers["location"] == PAGE

@@ -3,10 +3,10 @@
 -- to try. `want.avoid` has one or more rounds, each by section the places that it does not offer, as runs `0-4,9-9`; a GA
 -- section has any run. The next round is tried where the one before has no places.
 
--- The best position for `n` seats in one row: near its middle, with `tidy` leaving as few single seats as possible. Also
--- returns how many single seats it would leave.
-local function in_row(marks, first, last, n, tidy)
-  local want, middle = string.rep('.', n), (first + last - n + 1) / 2
+-- The best position for `n` seats in one row: near the position `near` or its middle, with `tidy` leaving as few single
+-- seats as possible. Also returns how many single seats it would leave.
+local function in_row(marks, first, last, n, tidy, near)
+  local want, middle = string.rep('.', n), near or (first + last - n + 1) / 2
   local best, best_singles, best_off
   for at = first, last - n + 1 do
     if string.sub(marks, at, at + n - 1) == want then

@@ -15,9 +15,10 @@
 -- ARGV[3] others_ms int the time by the slower of the other clocks
 -- ARGV[4+] requests list JSON each: reservation_id, holder, jti, pass_epoch, stock_hash, body_hash, hold_ttl_ms, tickets_max
 --   (per holder, 0 is unlimited), live_max (reservations per holder), and selection, or best {quantity, types, price_blocks, avoid,
---   split, tidy, accessible}. Of a live hold: reservation_id, holder, change, the selection with its places and new price types
--- Answers per request: held epoch until_ms selection | again id epoch until_ms selection | reused | revoked | not-ready | clocks-apart ahead_ms | gone
---        | seats-taken/no-adjacent-seats/no-accessible-places/sold-out/limit-exceeded now_ms detail due_id…
+--   split, tidy, accessible}; with selection maybe single_seats {blocks, avoid, refuse}. Of a live hold: reservation_id, holder,
+--   change, the selection with its places and new price types
+-- Answers per request: held epoch until_ms selection, and if it leaves seats alone these and the better choice | again id epoch until_ms selection | reused | revoked | not-ready | clocks-apart ahead_ms | gone
+--        | seats-taken/single-seat/no-adjacent-seats/no-accessible-places/sold-out/limit-exceeded now_ms detail due_id…
 local clock_offset_ms, due_ms, others_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local NAMED_MAX, DUE_MAX = 100, 20
 local new_holders = 0
@@ -133,6 +134,12 @@ local function hold(request)
   end
   local denied = conflict(runs, ga)
   if denied then return denied end
+  local alone, better
+  if request.single_seats then
+    alone, better = leaves_alone(runs, request.single_seats)
+    if lost then return {'not-ready'} end
+    if alone and better ~= '' and request.single_seats.refuse then return deny('single-seat', alone .. '|' .. better) end
+  end
   local until_ms = now + request.hold_ttl_ms
   set_marks(runs, ga, '.', 'h')
   redis.call('HSET', keys.holds, request.reservation_id,
@@ -142,7 +149,7 @@ local function hold(request)
   if #live == 0 then new_holders = new_holders + 1 end
   live[#live + 1] = request.reservation_id
   redis.call('HSET', keys.usage, 't:' .. request.holder, had + quantity, 'l:' .. request.holder, table.concat(live, ','))
-  return {'held', epoch, text(until_ms), selection}
+  return {'held', epoch, text(until_ms), selection, alone, better}
 end
 
 local answers = {}
