@@ -18,11 +18,12 @@ const SERVER_LANGUAGE = "en";
 /** What few need, in the order in which one names the next; the texts of problems for pages in other languages. */
 const NAMED_AS = {
   problems: "PROBLEM_TEXTS", lottery_check: "LOTTERY_CHECK", lottery: "LOTTERY", inside: "INSIDE_SCRIPT", "hall/hall": "HALL_SCRIPT",
+  "types/types": "TYPES_SCRIPT",
 };
 const PARTS = Object.keys(NAMED_AS);
 /** A part takes these modules from the page that loads it (`fans/shared.js`). */
 const SHARED = /^\.{1,2}\/(api|clock|dom|format|limits|memory|price|words)\.js$/;
-const STYLES = ["fans/styles.css", "fans/branded.css", "fans/plain.css", "fans/catalogue.css", "fans/order.css", "fans/hall/hall.css"];
+const STYLES = ["fans/styles.css", "fans/branded.css", "fans/plain.css", "fans/catalogue.css", "fans/order.css", "fans/hall/hall.css", "fans/types/types.css"];
 const ICONS = ["fans/icon.svg", "fans/icon-192.png", "fans/icon-512.png"];
 const PAGES = ["event", "catalogue", "order", "orders"];
 const BELOW = process.argv[2] && path.resolve(process.argv[2]);
@@ -50,6 +51,7 @@ async function fans(out) {
   for (const language of await languages()) {
     const define = {
       PROOF_WORKER: addressOf("proof_worker-", ".js"), HALL_STYLE: addressOf("hall-", ".css"), BRANDED: addressOf("branded-", ".css"),
+      TYPES_STYLE: addressOf("types-", ".css"),
       PROBLEM_TEXTS: "null",
     };
     for (const part of language === SERVER_LANGUAGE ? PARTS.slice(1) : PARTS) {

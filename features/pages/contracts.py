@@ -2,7 +2,9 @@
 what takes longer than a second.
 """
 
+from collections.abc import Sequence
 from functools import partial
+from operator import not_
 
 from pydantic import AwareDatetime, Field
 
@@ -60,17 +62,28 @@ class FindReservation(ServiceMessage):
 
 
 class FoundReservation(ServiceMessage):
-    """The holder's live reservation, which may be `extended` once; null without one."""
+    """The holder's live reservation, which may be `extended` once; null without one. `prices` are those of all price
+    types at the place of each of its lines; empty where the event has none.
+    """
 
     reservation: Reservation | None = None
     extended: bool = False
+    prices: list[dict[str, int]] = Field(default_factory=list)
+
+
+class TypePrice(ServiceMessage):
+    """A price of a price type."""
+
+    type_id: str
+    price_minor: int
 
 
 class ReadPrices(ServiceMessage):
-    """Asks for an event's fees and taxes, and for these prices with all of them."""
+    """Asks for an event's fees and taxes, and for these prices with all of them, also of other price types."""
 
     event_id: str
     each: list[int] = Field(max_length=PRICES_MAX)
+    each_of_type: list[TypePrice] = Field(default_factory=list, max_length=PRICES_MAX, exclude_if=not_)
 
 
 class ReadCheckout(ServiceMessage):
@@ -128,8 +141,9 @@ class ShopClient:
         """Raises `UnknownEvent`, and `Problem` `unknown-section`."""
         return await self._inventory("/sections/seats", question, SeatPage)
 
-    async def prices(self, event_id: str, each: list[int]) -> PricesAnswer:
-        return await self._orders("/events/prices", ReadPrices(event_id=event_id, each=each), PricesAnswer)
+    async def prices(self, event_id: str, each: list[int], of_types: Sequence[TypePrice] = ()) -> PricesAnswer:
+        question = ReadPrices(event_id=event_id, each=each, each_of_type=list(of_types))
+        return await self._orders("/events/prices", question, PricesAnswer)
 
     async def checkout(self, question: ReadCheckout) -> CheckoutFacts:
         """Raises `UnknownReservation`, `HoldExpired`."""

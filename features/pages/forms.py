@@ -7,7 +7,7 @@ and never the request.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -60,6 +60,16 @@ class FormFields:
         start = f"{prefix}."
         return {name.removeprefix(start): self.number(name) for name, _ in self._fields if name.startswith(start)}
 
+    def below(self, prefix: str) -> list[tuple[str, str]]:
+        """All fields whose names begin with `prefix.`, by the rest of the name."""
+        start = f"{prefix}."
+        return [(name.removeprefix(start), text) for name, text in self._fields if name.startswith(start)]
+
+    def among(self, names: Sequence[str]) -> list[tuple[str, str]]:
+        """The fields with these names; one that ends with a dot stands for all names that begin with it."""
+        starts = tuple(name for name in names if name.endswith("."))
+        return [(name, text) for name, text in self._fields if name in names or name.startswith(starts)]
+
     def given(self, **values: Any) -> dict[str, Any]:
         """These values without those that were left out."""
         return {name: value for name, value in values.items() if value not in (None, [], {})}
@@ -84,7 +94,8 @@ class SentForm:
 class Form:
     """One form: the path that it is posted to (a regular expression with names), the JSON body of its fields, the page
     to show next, and its Idempotency-Key. With `method` the field `_method` may ask for that method instead of POST.
-    The fields `typed` stay in a cookie of this browser while the API refuses, so that nobody has to type them again.
+    The fields `typed` stay in a cookie of this browser while the API refuses, so that nobody has to type them again;
+    a name that ends with a dot stands for all that begin with it.
     """
 
     path: str
@@ -139,7 +150,7 @@ class Forms:
 
 def _typed(form: Form, sent: SentForm, *, secure: bool) -> str:
     """`set-cookie` that keeps what was typed in a refused form, or forgets it."""
-    kept = urlencode(sent.fields.given(**{name: sent.fields.one(name) for name in form.typed}))
+    kept = urlencode(sent.fields.among(form.typed))
     refused = sent.slug is not None and len(kept) <= TYPED_CHARS_MAX
     name = cookie_name(TYPED_COOKIE, secure=secure)
     return set_cookie(name, kept if refused else "", max_age_s=TYPED_COOKIE_S if refused else 0, secure=secure)
@@ -166,7 +177,15 @@ def _inner(request: Request, form: Form, fields: FormFields) -> Request:
 
 def typed_fields(fields: HeaderFields, *, secure: bool) -> dict[str, str]:
     """What was typed in the form that was refused last."""
-    return dict(parse_qsl(cookie(fields, cookie_name(TYPED_COOKIE, secure=secure)) or ""))
+    return typed_form(fields, secure=secure).first
+
+
+def typed_form(fields: HeaderFields, *, secure: bool) -> FormFields:
+    """The same as a form; nothing if it cannot be read."""
+    try:
+        return FormFields((cookie(fields, cookie_name(TYPED_COOKIE, secure=secure)) or "").encode())
+    except MalformedRequest:
+        return FormFields(b"")
 
 
 def _require_own_page(fields: HeaderFields, *, secure: bool) -> str:

@@ -63,7 +63,11 @@ async def read_checkout(state: State, question: ReadCheckout) -> CheckoutFacts:
 async def read_prices(state: State, question: ReadPrices) -> PricesAnswer:
     event = await state.prices.rules(question.event_id)
     each = {minor: event.all_in(TicketsAt(minor)) for minor in question.each}
-    return PricesAnswer(**event.rules.model_dump(), all_in=each)
+    found = PricesAnswer(**event.rules.model_dump(), all_in=each)
+    for one in question.each_of_type:
+        at = TicketsAt(one.price_minor, type_id=event.types.stored(one.type_id))
+        found.all_in_by_type.setdefault(one.type_id, {})[one.price_minor] = event.all_in(at)
+    return found
 
 
 # -- forms -------------------------------------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
-// The selection before anything is held: seats and general-admission tickets, up to a limit.
+// The selection before anything is held: seats and general-admission tickets, up to a limit. A seat or tickets may have a
+// price type and its price; without one they are of the usual type.
 import { freshKey } from "./api.js";
 
 export class Basket extends EventTarget {
   seats = new Map();
   ga = new Map();
   key = freshKey();
+  #code = "";
 
   constructor(limit) {
     super();
@@ -15,10 +17,20 @@ export class Basket extends EventTarget {
     return this.seats.size + [...this.ga.values()].reduce((sum, line) => sum + line.quantity, 0);
   }
 
-  /** `[price, quantity]` of each line of an order of this selection. */
+  /** `[price, quantity, price type]` of each line of an order of this selection. */
   get lines() {
-    const seats = [...this.seats.values()].map((seat) => [seat.price_minor, 1]);
-    return [...seats, ...[...this.ga.values()].map((line) => [line.price_minor, line.quantity])];
+    const line = ({ price_minor: usual, type_id: type, type_minor: minor, quantity = 1 }) => [minor ?? usual, quantity, ...(type ? [type] : [])];
+    return [...this.seats.values(), ...this.ga.values()].map(line);
+  }
+
+  /** What the fan typed to open price types and places. */
+  get code() {
+    return this.#code;
+  }
+
+  set code(code) {
+    this.#code = code;
+    this.#changed();
   }
 
   get full() {
@@ -47,15 +59,22 @@ export class Basket extends EventTarget {
     this.#changed();
   }
 
-  setQuantity(section, quantity) {
-    this.ga.delete(section.section_id);
-    const room = Math.max(0, Math.min(quantity, this.limit - this.count));
-    if (room > 0) this.ga.set(section.section_id, { ...section, quantity: room });
+  /** `price` has the `type_id` and the `type_minor` of another price type than the usual one. */
+  setType(seatId, price) {
+    this.seats.set(seatId, { ...this.seats.get(seatId), type_id: undefined, type_minor: undefined, ...price });
     this.#changed();
   }
 
-  quantity(sectionId) {
-    return this.ga.get(sectionId)?.quantity ?? 0;
+  setQuantity(section, quantity) {
+    const key = `${section.section_id} ${section.type_id ?? ""}`;
+    this.ga.delete(key);
+    const room = Math.max(0, Math.min(quantity, this.limit - this.count));
+    if (room > 0) this.ga.set(key, { ...section, quantity: room });
+    this.#changed();
+  }
+
+  quantity(sectionId, typeId = "") {
+    return this.ga.get(`${sectionId} ${typeId}`)?.quantity ?? 0;
   }
 
   clear() {
@@ -68,7 +87,11 @@ export class Basket extends EventTarget {
   get wish() {
     const wish = {};
     if (this.seats.size > 0) wish.seats = [...this.seats.keys()];
-    if (this.ga.size > 0) wish.ga = [...this.ga].map(([sectionId, { quantity }]) => ({ section_id: sectionId, quantity }));
+    const types = [...this.seats].filter(([, seat]) => seat.type_id).map(([id, seat]) => [id, seat.type_id]);
+    if (types.length > 0) wish.types = Object.fromEntries(types);
+    const part = ({ section_id, quantity, type_id }) => ({ section_id, quantity, ...(type_id && { type_id }) });
+    if (this.ga.size > 0) wish.ga = [...this.ga.values()].map(part);
+    if (this.code) wish.code = this.code;
     return wish;
   }
 

@@ -8,23 +8,27 @@ export class Best {
   #key = freshKey();
 
   /** Calls `held(reservation)` when the server holds its selection. */
-  constructor({ eventId, stock, prices, limit, held }) {
-    Object.assign(this, { eventId, stock, prices, held });
+  constructor({ eventId, stock, prices, basket, types, accessible, held }) {
+    const { limit } = basket;
+    Object.assign(this, { eventId, stock, prices, basket, types, held });
     const form = byId("best");
     for (let n = 1; n <= limit; n += 1) byId("best-quantity").append(element("option", { value: n }, fill(texts.tickets, { n })));
     byId("best-quantity").value = String(Math.min(2, limit));
     form.addEventListener("change", () => (this.#key = freshKey()));
     form.addEventListener("submit", (event) => this.#submit(event));
+    basket.addEventListener("change", () => (this.#key = freshKey()));
     stock.addEventListener("change", () => this.#fill());
+    types?.countBest(form, limit);
+    this.accessible = accessible && accessible();
     this.#fill();
   }
 
   get wish() {
     const where = byId("best-where").value;
-    const best = { quantity: Number(byId("best-quantity").value), split: byId("best-split").checked };
+    const best = { quantity: Number(byId("best-quantity").value), split: byId("best-split").checked, ...this.types?.best };
     if (where.startsWith("section:")) best.section_id = where.slice("section:".length);
     if (where.startsWith("price:")) best.max_price_minor = Number(where.slice("price:".length));
-    return { best_available: best };
+    return { best_available: this.accessible ? this.accessible.with(best) : best, ...(this.basket.code && { code: this.basket.code }) };
   }
 
   /** Sets sections and prices, once they are loaded. */
@@ -62,6 +66,7 @@ export class Best {
 
   #refused(problem) {
     if (!problem.unknown) this.#key = freshKey();
+    if (this.types?.tell(problem, byId("best")) || (this.accessible && this.accessible.tell(problem))) return undefined;
     if (problem.slug !== "no-adjacent-seats") return trouble(refusalWords(problem, this.stock.sections));
     byId("best-split").focus();
     return trouble(fill(texts.best_together, { n: problem.members.together ?? 1 }));

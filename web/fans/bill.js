@@ -22,12 +22,13 @@ export class Bill {
     });
   }
 
-  /** Until the quote arrives, or without one, shows the reservation's amount: nothing else can be charged. */
+  /** Until the quote arrives, or without one, shows the reservation's amount: nothing else can be charged. Done when the
+   * quote is shown. */
   enter(reservation) {
     if (reservation.reservation_id !== this.reservation?.reservation_id) this.#take(null);
     this.reservation = reservation;
     this.show({ total_minor: reservation.total_amount_minor_units, currency: reservation.currency });
-    this.#ask(this.code).catch((problem) => REFUSED.includes(problem.slug) && this.refuse(problem));
+    return this.#ask(this.code).catch((problem) => REFUSED.includes(problem.slug) && this.refuse(problem));
   }
 
   show(quote) {

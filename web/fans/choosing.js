@@ -21,8 +21,8 @@ export class Choosing {
   seats = new Map();
 
   /** Calls `held(reservation)` when the server holds the selection, `timeUp()` when the session has ended. */
-  constructor({ eventId, stock, basket, prices, filter, sections, held, timeUp }) {
-    Object.assign(this, { eventId, stock, basket, prices, sections, held, timeUp });
+  constructor({ eventId, stock, basket, prices, filter, sections, types, held, timeUp }) {
+    Object.assign(this, { eventId, stock, basket, prices, sections, types, held, timeUp });
     const control = filterControl(filter, stock.sections.values());
     if (control) byId("sections").before(control);
     this.plan = new SeatPlan({ stock, basket, prices, filter, picked: (seat) => this.picked(seat) });
@@ -37,6 +37,7 @@ export class Choosing {
   enter(pass = {}) {
     this.pass = pass;
     show("basket");
+    this.types?.code.standBehind();
     this.render();
     this.#countDown();
   }
@@ -145,10 +146,12 @@ export class Choosing {
 
   render() {
     const { basket, stock } = this;
-    const seats = [...basket.seats.keys()].map((id) => seatName(id, stock.sections));
+    const listed = this.types ? [] : [...basket.seats.keys()]; // with their price types elsewhere
+    const seats = listed.map((id) => seatName(id, stock.sections));
     const ga = [...basket.ga.values()].map((line) => fill(texts.several, { n: line.quantity, name: line.name }));
     write("basket-count", basket.count > 0 ? fill(texts.tickets, { n: basket.count }) : texts.basket_empty);
-    write("basket-list", [...seats, ...ga].join(" · ") || fill(texts.basket_hint, { n: basket.limit }));
+    const hint = basket.count === 0 ? fill(texts.basket_hint, { n: basket.limit }) : "";
+    write("basket-list", [...seats, ...ga].join(" · ") || hint);
     this.#total();
     disable(byId("hold"), basket.count === 0);
     this.single.look();
@@ -216,6 +219,7 @@ export class Choosing {
     this.unsure = problem.unknown;
     if (!problem.unknown) this.basket.renewKey();
     if (problem.slug === "single-seat") return this.single.refused(problem);
+    if (this.types?.tell(problem, byId("basket"), byId("sections"))) return undefined;
     if (problem.slug !== "seats-taken") return trouble(refusalWords(problem, this.stock.sections));
     const taken = problem.members.seats ?? [];
     this.plan.restate(taken, () => "reserved");

@@ -47,6 +47,10 @@ const CONNECTION = {
 /** A map of one standing area would show nothing. */
 const hasHall = ({ map_hash: hash, sections }) => Boolean(hash) && (sections.length > 1 || sections[0]?.kind === "seated");
 
+/** Whether a ticket may be bought at several prices; whether there are places for wheelchair users. */
+const hasTypes = ({ price_types: types = [] }) => types.length > 0;
+const isAccessible = ({ sections }) => sections.some(({ traits = [] }) => traits.includes("wheelchair"));
+
 class Journey {
   step = "loading";
   /** Whether only places for wheelchair users are shown, in the map and the lists. */
@@ -140,16 +144,20 @@ class Journey {
   /** Loads the steps of choosing and paying, once; after a failure the next call tries again. */
   async loadInside() {
     if (this.steps.choosing) return;
-    const { Best, Choosing, Hold } = await import(INSIDE_SCRIPT).catch(() => {
+    const { eventId, fact, line, stock, basket, prices, sections } = this;
+    const parts = [import(INSIDE_SCRIPT), hasTypes(fact) || isAccessible(fact) ? import(TYPES_SCRIPT) : {}];
+    const [{ Best, Choosing, Hold }, { Types, Accessible }] = await Promise.all(parts).catch(() => {
       throw new Problem({ title: texts.problem_no_connection });
     });
     if (this.steps.choosing) return;
     const { eventId, line, stock, basket, prices, filter, sections } = this;
+    const types = hasTypes(fact) ? new Types({ fact, line, stock, basket, prices, sections }) : undefined;
     const held = (reservation) => this.go("held", reservation);
-    new Best({ eventId, stock, prices, limit: basket.limit, held });
+    const accessible = () => new Accessible({ fact, prices, basket, types });
+    new Best({ eventId, stock, prices, basket, types, accessible: isAccessible(fact) && accessible, held });
     const timeUp = () => line.nudge();
-    this.steps.choosing = new Choosing({ eventId, stock, basket, prices, filter, sections, held, timeUp });
-    this.steps.held = new Hold({ eventId, stock, event: this.fact, shown: (reservation) => this.showHall(reservation), over: (reason) => this.chooseAgain(reason) });
+    this.steps.choosing = new Choosing({ eventId, stock, basket, prices, filter, sections, types, held, timeUp });
+    this.steps.held = new Hold({ eventId, stock, types, event: this.fact, shown: (reservation) => this.showHall(reservation), over: (reason) => this.chooseAgain(reason) });
   }
 
   /** Called: claims the pass, and restores a reservation that exists already. */

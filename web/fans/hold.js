@@ -22,7 +22,7 @@ export class Hold {
 
   /** Calls `shown(reservation)` with what is held, also after part of it was returned, and `over(reason)` at the end of the
    * step: returned or expired. */
-  constructor({ eventId, stock, event, shown, over }) {
+  constructor({ eventId, stock, types, event, shown, over }) {
     Object.assign(this, { eventId, stock, shown, over, names: new OrderNames(event) });
     byId("checkout").addEventListener("submit", (event) => {
       event.preventDefault();
@@ -32,9 +32,11 @@ export class Hold {
     this.moreTime = new MoreTime("more-time", (reservation) => this.#longer(reservation));
     this.reminder = new Reminder();
     this.email = new EmailField(() => byId("checkout").requestSubmit());
-    this.tickets = new HeldTickets({
+    const Tickets = types?.HeldTickets ?? HeldTickets;
+    this.tickets = new Tickets({
       eventId,
       stock,
+      types,
       kept: (reservation) => this.#kept(reservation),
       last: () => this.#giveBack(),
       refused: (problem) => this.#notRemoved(problem),
@@ -51,10 +53,11 @@ export class Hold {
     this.reminder.offer(reservation.reservation_id);
     this.tickets.render(reservation);
     this.shown(reservation);
-    this.#bill.enter(reservation);
+    const quoted = this.#bill.enter(reservation);
     offerWays();
     this.#stop();
     this.#stop = countdown(reservation.reserved_until, (seconds) => this.#tick(seconds), () => this.#ranOut());
+    return quoted;
   }
 
   leave() {
@@ -93,7 +96,7 @@ export class Hold {
 
   #kept(reservation) {
     trouble(null);
-    this.enter(reservation);
+    return this.enter(reservation);
   }
 
   /** Another tab may have been faster: loads the reservation again. */

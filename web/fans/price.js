@@ -40,9 +40,9 @@ export class Prices extends EventTarget {
     return fill(texts.price_plus_fees, { price: money(minor, this.currency) });
   }
 
-  /** The price of an order of these `[price, quantity]`; the previous answer until the new one arrives. */
+  /** The price of an order of these `[price, quantity, price type]`; the previous answer until the new one arrives. */
   async together(lines) {
-    const query = lines.map(([minor, quantity]) => `line=${minor}x${quantity}`).sort().join("&");
+    const query = lines.map(([minor, quantity, type]) => `line=${minor}x${quantity}${type ? `:${type}` : ""}`).sort().join("&");
     if (!this.#together.has(query)) {
       const { together_minor: whole } = await ask("GET", `${this.path}?${query}`);
       this.#together.set(query, money(whole, this.currency));

@@ -31,6 +31,13 @@ export class Sections {
     }
   }
 
+  /** Counts general admission in another way: `counter(section)` has its `node` and `update(available)`. */
+  countBy(counter) {
+    this.counter = counter;
+    this.#rows.clear();
+    this.render();
+  }
+
   /** Marks the section whose plan is open. */
   mark(sectionId) {
     for (const [id, row] of this.#rows) row.item.toggleAttribute("data-open", id === sectionId);
@@ -40,7 +47,7 @@ export class Sections {
     const left = element("p", { class: "left" });
     const price = element("p", { class: "price" });
     const bar = element("div", { class: "bar", "aria-hidden": "true" });
-    const action = section.kind === "ga" ? this.#stepper(section) : this.#opener(section);
+    const action = section.kind === "ga" ? (this.counter?.(section) ?? this.#stepper(section)) : this.#opener(section);
     const item = element(
       "li",
       { class: "section", id: `section-${section.section_id}` },

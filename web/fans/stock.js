@@ -3,6 +3,8 @@ import { ask } from "./api.js";
 
 export class Stock extends EventTarget {
   sections = new Map();
+  /** How many are left of price types of which there is a number in all. */
+  types = new Map();
   currency = "EUR";
 
   constructor(eventId) {
@@ -23,6 +25,7 @@ export class Stock extends EventTarget {
 
   hear(frame) {
     for (const section of frame.sections) this.#merge(section);
+    for (const { type_id: type, available } of frame.types ?? []) this.types.set(type, available);
     this.dispatchEvent(new Event("change"));
   }
 

@@ -35,12 +35,12 @@ function withCodes({ tickets: all, window_s: windowS }, sections, order) {
 
 function admission({ ticket_id: id, status, name: person, ...one }, sections, order) {
   const { name, place } = placeOf(one, sections);
-  const alt = fill(texts.door_code, { place: [name, place].filter(Boolean).join(", ") });
+  const alt = fill(texts.door_code, { place: [name, place, one.type_name].filter(Boolean).join(", ") });
   const good = status === "valid";
   const code = good
     ? element("img", { class: "code", src: `/orders/${order.reference}/tickets/${id}.svg`, alt, width: 232, height: 232 })
     : element("em", { class: "void" }, texts.ticket_void);
-  const node = element("li", { class: "ticket", "data-status": status }, element("strong", {}, name), element("span", {}, place), named(person), code, element("code", {}, id));
+  const node = element("li", { class: "ticket", "data-status": status }, element("strong", {}, name), element("span", {}, place), ...typeOf(one), named(person), code, element("code", {}, id));
   paint(node, order.event_id ?? "");
   return node;
 }
@@ -53,6 +53,12 @@ function placeOf({ section_id: ofGa, seat_id: seat }, sections) {
   return { name: sections.get(sectionId)?.name ?? sectionId, place: row ? fill(texts.row_seat, { row, number }) : "" };
 }
 
+/** The price type, and what is shown at the door because of it. */
+function typeOf({ type_name: type, proof }) {
+  const shown = [type, proof && fill(texts.ticket_proof, { proof })].filter(Boolean);
+  return shown.map((text, n) => element("span", { class: n ? "proof" : "type" }, text));
+}
+
 function renew(image, windowS) {
   if (!image || document.hidden) return;
   image.src = `${image.src.split("?")[0]}?w=${Math.floor(Date.now() / 1000 / windowS)}`;
@@ -62,7 +68,7 @@ function ticket(line, sections, order) {
   const { name, place } = placeOf(line, sections);
   const told = place || fill(texts.tickets, { n: line.quantity ?? 1 });
   const people = (line.names ?? []).map((one) => one.name).join(texts.list_comma);
-  const node = element("li", { class: "ticket" }, element("strong", {}, name), element("span", {}, told), named(people));
+  const node = element("li", { class: "ticket" }, element("strong", {}, name), element("span", {}, told), ...typeOf(line), named(people));
   paint(node, order.event_id ?? "");
   return node;
 }

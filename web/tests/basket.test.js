@@ -39,3 +39,23 @@ test("each change has a new idempotency key, and says so", () => {
   }
   assert.deepEqual([keys.size, changes], [4, 3]);
 });
+
+test("seats and tickets have price types, and the usual one is not named", () => {
+  const basket = new Basket(6);
+  basket.toggle(seat(1));
+  basket.toggle(seat(2));
+  basket.setType("A-1-1", { type_id: "child", type_minor: 2500 });
+  basket.setQuantity(floor, 1);
+  basket.setQuantity({ ...floor, type_id: "child", type_minor: 1500 }, 2);
+  basket.code = "FRIENDS";
+  assert.deepEqual(basket.wish, {
+    seats: ["A-1-1", "A-1-2"],
+    types: { "A-1-1": "child" },
+    ga: [{ section_id: "GA1", quantity: 1 }, { section_id: "GA1", quantity: 2, type_id: "child" }],
+    code: "FRIENDS",
+  });
+  assert.deepEqual(basket.lines, [[2500, 1, "child"], [5000, 1], [3000, 1], [1500, 2, "child"]]);
+  assert.deepEqual([basket.quantity("GA1"), basket.quantity("GA1", "child"), basket.count], [1, 2, 5]);
+  basket.setType("A-1-1", {});
+  assert.equal(basket.wish.types, undefined);
+});

@@ -12,11 +12,11 @@ from urllib.parse import quote
 import orjson
 from pydantic import BaseModel, Field
 
-from features.pages.contracts import ShopClient
+from features.pages.contracts import ShopClient, TypePrice
 from services.gateway.waiting_line.cache import LineCache
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.concurrency.coalescing import CachedReads
-from shared.contracts.catalogue import EventDetails, SectionList, ShownPicture
+from shared.contracts.catalogue import EventDetails, PriceLevelDetails, SectionDetails, SectionList, ShownPicture
 from shared.contracts.prices import PRICES_MAX, PricesAnswer
 from shared.errors.problems import Problem, Unavailable, UnknownEvent
 from shared.rules.currencies import decimal_amount
@@ -83,7 +83,7 @@ class FactsReader:
         minors = _prices_of(page.event)[:PRICES_MAX]
         prices: PricesAnswer | None = None
         with suppress(Problem):
-            prices = await self._shop.prices(event_id, minors)
+            prices = await self._shop.prices(event_id, minors, _type_prices_of(page.event)[:PRICES_MAX])
         return EventFacts(line, page.event, page.availability, prices, tuple(minors))
 
     async def close(self) -> None:
@@ -108,6 +108,15 @@ def _prices_of(event: EventDetails) -> list[int]:
         for section in event.sections
         for minor in (section.price_minor, *(level.price_minor for level in section.price_levels))
     ))  # fmt: skip
+
+
+def _type_prices_of(event: EventDetails) -> list[TypePrice]:
+    """Each price of each other price type once."""
+    places: list[SectionDetails | PriceLevelDetails] = [
+        at for section in event.sections for at in (section, *section.price_levels)
+    ]
+    pairs = dict.fromkeys(pair for at in places for pair in at.prices.items())
+    return [TypePrice(type_id=type_id, price_minor=minor) for type_id, minor in pairs]
 
 
 # -- for search engines ------------------------------------------------------------------------------------------------

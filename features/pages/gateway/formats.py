@@ -113,8 +113,12 @@ def places(text: Words, lines: Sequence[tuple[str, str | None, int]], names: Map
 
 def name_label(text: Words, n: int, section_id: str, seat_id: str | None, names: Mapping[str, str]) -> str:
     """Of the field for the name on a ticket: which one it is, by its number and its place."""
-    place = _place(text, names.get(section_id, section_id), seat_id, 0)
-    return text("name_on_ticket", n=n, place=place)
+    return text("name_on_ticket", n=n, place=place(text, names.get(section_id, section_id), seat_id))
+
+
+def place(text: Words, section: str, seat_id: str | None) -> str:
+    """A ticket's seat, or its section without seats."""
+    return section if seat_id is None else _place(text, section, seat_id, 1)
 
 
 def _place(text: Words, section: str, seat_id: str | None, quantity: int) -> str:

@@ -5,7 +5,7 @@ admitted, and the line's memory for all others.
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from features.pages.contracts import CheckoutFacts, FoundReservation, OwnOrder, ReadCheckout, ShopClient
+from features.pages.forms import FormFields
 from features.pages.gateway.event_page import OVER
 from features.pages.gateway.formats import (
     BillLine,
@@ -20,15 +21,17 @@ from features.pages.gateway.formats import (
     bill,
     moment,
     name_label,
+    place,
     places,
     remaining,
     seconds_until,
     ways,
 )
+from features.pages.gateway.price_types import EventTypes, TicketChoice
 from features.pages.gateway.stock import EventStock, SeatPlan, SeatTables, SectionRow
 from shared.contracts.fields import SEAT_ID_PATTERN
 from shared.contracts.inventory import Reservation
-from shared.contracts.orders import OrderView
+from shared.contracts.orders import LineView, OrderView
 from shared.rules.addresses import suggested_address
 from shared.runtime.clock import now_ms
 from shared.security.tokens import QueueToken
@@ -69,7 +72,7 @@ class TypedEmail(NamedTuple):
         return cls(fields.get("name", ""), email, meant or "", names)
 
 
-NOTHING_TYPED = TypedEmail()
+NOTHING_TYPED, NO_FORM = TypedEmail(), FormFields(b"")
 
 
 class LeftAlone(NamedTuple):
@@ -112,6 +115,7 @@ class HeldCheckout(NamedTuple):
     names: list[str]
     names_note: str
     one_name: bool
+    choices: list[TicketChoice]
 
 
 @dataclass(slots=True)
@@ -137,6 +141,9 @@ class OwnView:
     still: bool = False
     typed: TypedEmail = NOTHING_TYPED
     single: LeftAlone | None = None
+    form: FormFields = NO_FORM
+    types: EventTypes | None = None
+    is_accessible: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +178,15 @@ class OwnEventParts:
         names = {section.section_id: section.name for section in stock.event.sections}
         view.single = LeftAlone.of(query, text, names)
         found = await self.shop.find(token.event_id, token.holder)
+        if query.get("problem") == "no-accessible-places":
+            view.problem = _accessible_left(text, query)
+        if stock.event.price_types:
+            view.types = EventTypes(text, stock, token.lane)
+            view.problem = view.problem or view.types.refusal(query)
         if found.reservation is None:
             view.left, view.again_s = _left(text, status), None
             view.key, view.limit = secrets.token_urlsafe(16), stock.event.limits.tickets_per_order
-            view.sections = stock.rows(text)
+            view.sections, view.is_accessible = stock.rows(text), stock.is_accessible
             view.seats = await self.seat_tables.plan(text, stock, query)
         elif found.reservation.status == "paying":
             view.step, view.again_s = "ended", PAYING_AGAIN_S
@@ -195,24 +207,28 @@ class OwnEventParts:
         ))  # fmt: skip
         seconds = max(0.0, (held.reserved_until_ms - now_ms()) / 1000)
         view.step, view.left, view.again_s = "held", remaining(text, seconds), None
-        view.checkout = checkout(text, stock, held, facts, promo=promo or "", extended=found.extended)
+        view.checkout = checkout(text, stock, found, facts, promo=promo or "", types=view.types)
         if facts.refusal is not None:
             view.problem = text(f"problem_{facts.refusal.replace('-', '_')}")
 
 
 def checkout(
-    text: Words, stock: EventStock, held: Reservation, facts: CheckoutFacts, *, promo: str, extended: bool
-) -> HeldCheckout:
+    text: Words, stock: EventStock, found: FoundReservation, facts: CheckoutFacts, *, promo: str,
+    types: EventTypes | None,
+) -> HeldCheckout:  # fmt: skip
     quote, names = facts.quote, {section.section_id: section.name for section in stock.event.sections}
     tickets = [line for line in quote.lines for _ in range(line.quantity)] if quote.names == "ticket" else []
+    held = found.reservation
+    assert held is not None, "the caller has it"
     return HeldCheckout(
-        reservation_id=held.reservation_id, extended=extended,
+        reservation_id=held.reservation_id, extended=found.extended,
         tickets=places(text, [(line.section_id, line.seat_id, line.quantity) for line in held.lines], names),
         bill=bill(text, quote.lines, quote.extras, quote.currency),
         total=text.money(quote.total_minor, quote.currency), total_minor=quote.total_minor, currency=quote.currency,
         promo=promo, promo_holds=bool(promo) and facts.refusal is None, ways=ways(text, facts.providers),
         names=[name_label(text, n, each.section_id, each.seat_id, names) for n, each in enumerate(tickets, start=1)],
         names_note=_names_note(text, stock.event.names_until, stock.event.timezone), one_name=quote.names == "order",
+        choices=_choices(text, types, held, found.prices, names) if types else [],
     )  # fmt: skip
 
 
@@ -220,6 +236,28 @@ def _names_note(text: Words, until: datetime | None, zone: str, *, one_name: boo
     """What names are for, and until when they may be changed."""
     what = text("name_on_all" if one_name else "names_each")
     return f"{what} {text('names_until', time=moment(text, until, zone))}" if until else what
+
+
+def _choices(
+    text: Words, types: EventTypes, held: Reservation, prices: Sequence[Mapping[str, int]], names: Mapping[str, str]
+) -> list[TicketChoice]:
+    """Each ticket that is held with its price type. `names` are of sections."""
+    return [
+        types.choice(
+            place(text, names.get(line.section_id, line.section_id), line.seat_id),
+            f"type.{line.seat_id or line.section_id}", line.type_id, at,
+        )
+        for line, at in zip(held.lines, prices, strict=False)
+        for _ in range(line.quantity)
+    ]  # fmt: skip
+
+
+def _accessible_left(text: Words, query: Mapping[str, str]) -> str:
+    """How many places for wheelchair users and who comes along are left, by the page's address; else empty."""
+    wheelchair, companions = query.get("wheelchair", ""), query.get("companions", "")
+    if not all(each.isascii() and each.isdecimal() and len(each) < 8 for each in (wheelchair, companions)):
+        return ""
+    return text("access_left", wheelchair=int(wheelchair), companions=int(companions))
 
 
 def _step(status: Mapping[str, Any]) -> str:
@@ -255,6 +293,7 @@ PROGRESS = {
     "cancelling": "step_cancelling",
 }  # fmt: skip
 DECLINES = frozenset({"card_declined", "insufficient_funds", "expired_card", "incorrect_cvc"})
+NO_PROOFS: Mapping[str, str] = MappingProxyType({})
 SOLD, ENDED = frozenset({"confirmed", "partially_refunded"}), frozenset({"cancelled", "expired", "refunded"})
 CHANGEABLE = SOLD | {"pending", "review"}
 AGAIN_S = 3
@@ -300,9 +339,10 @@ class OwnOrderView:
 
 
 def order_view(
-    text: Words, own: OwnOrder, *, event_name: str, sections: Mapping[str, str], zone: str = "UTC"
-) -> OwnOrderView:
-    """`sections` are names by id, `zone` is that of the venue."""
+    text: Words, own: OwnOrder, *, event_name: str, sections: Mapping[str, str], zone: str = "UTC",
+    proofs: Mapping[str, str] = NO_PROOFS,
+) -> OwnOrderView:  # fmt: skip
+    """`sections` are names by id, `zone` is that of the venue; `proofs`, what is shown at the door, by price type."""
     order, face = own.order, face_of(own.order)
     known = "oversold" if face == "refunded" and order.oversold else face
     title, more = (f"order_{known}", f"order_{known}_text") if known in FACES else ("order_other", "")
@@ -318,7 +358,7 @@ def order_view(
         progress=text(PROGRESS[order.progress]) if pending and order.progress in PROGRESS else "",
         left=remaining(text, seconds_until(order.expires_at)) if pending else "",
         event_name=event_name,
-        tickets=_tickets(text, order, sections),
+        tickets=[_ticket(text, line, sections, proofs) for line in order.lines],
         bill=bill(text, order.lines, order.extras, order.currency),
         total=text.money(order.total_minor, order.currency),
         sums=[(text(name), text.money(minor, order.currency)) for name, minor in sums if minor > 0],
@@ -329,16 +369,6 @@ def order_view(
         mails=_mails(text, order), may_cancel=pending and face != "cancelling",
         again_s=AGAIN_S if _changes_by_itself(order, face) else None,
     )  # fmt: skip
-
-
-def _tickets(text: Words, order: OrderView, sections: Mapping[str, str]) -> list[str]:
-    """Tickets by section and seat, with the names on them."""
-    lines = places(text, [(line.section_id, line.seat_id, line.quantity) for line in order.lines], sections)
-    names = [text.listed(*(one.name for one in line.names)) for line in order.lines]
-    return [
-        text("labelled", label=place, what=of_line) if of_line else place
-        for place, of_line in zip(lines, names, strict=True)
-    ]
 
 
 def _names(text: Words, own: OwnOrder, sections: Mapping[str, str]) -> list[NameField]:
@@ -354,6 +384,17 @@ def _names(text: Words, own: OwnOrder, sections: Mapping[str, str]) -> list[Name
         NameField(one.ticket_id, name_label(text, n, line.section_id, line.seat_id, sections), one.name)
         for n, (line, one) in enumerate(valid, start=1)
     ]
+
+
+def _ticket(text: Words, line: LineView, sections: Mapping[str, str], proofs: Mapping[str, str]) -> str:
+    """A line's tickets with their price type, what is shown at the door because of it, and the names on them."""
+    [told] = places(text, [(line.section_id, line.seat_id, line.quantity)], sections)
+    if line.type_id is not None:
+        told = text("ticket_type", place=told, type=line.type_name or line.type_id)
+        proof = proofs.get(line.type_id)
+        told = f"{told} · {text('ticket_proof', proof=proof)}" if proof else told
+    names = text.listed(*(one.name for one in line.names))
+    return text("labelled", label=told, what=names) if names else told
 
 
 def _mails(text: Words, order: OrderView) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from prometheus_client import Counter
 
 from features.pages.contracts import ReadOwnOrder, ShopClient
-from features.pages.forms import PLAIN_COOKIE, PLAIN_COOKIE_S, typed_fields
+from features.pages.forms import PLAIN_COOKIE, PLAIN_COOKIE_S, typed_fields, typed_form
 from features.pages.gateway.documents import (
     HEADERS,
     HTML,
@@ -145,6 +145,8 @@ async def plain_event_page(pages: FanPages, event_id: str, request: Request) -> 
             view.step, view.problem, view.again_s = "away", _problem_words(text, problem.slug), BUSY_AGAIN_S
     view.problem = view.problem or _problem_words(text, query.get("problem"))
     view.typed = _typed(state, request)
+    if query.get("problem"):
+        view.form = typed_form(request.fields, secure=state.settings.secure_cookies)
     if view.step == "lobby" and (entry := query.get("entry")):
         view.waits_s, view.again_s = _left_s(entry), None
         slots = {"entry": f'<input type="hidden" name="entry" value="{escape(entry)}">'}
@@ -239,8 +241,9 @@ async def _own_order(pages: FanPages, text: Words, reference: str, request: Requ
         return OwnOrderView(reference, problem=_problem_words(text, problem.slug), again_s=again_s)
     event = (await pages.events.shell(own.order.event_id, text.language)).facts.event
     names = {section.section_id: section.name for section in event.sections} if event else {}
-    zone = event.timezone if event else "UTC"
-    return order_view(text, own, event_name=event.name if event else "", sections=names, zone=zone)
+    zone, name = (event.timezone, event.name) if event else ("UTC", "")
+    proofs = {each.type_id: each.proof for each in event.price_types if each.proof} if event else {}
+    return order_view(text, own, event_name=name, sections=names, zone=zone, proofs=proofs)
 
 
 def _personal(request: Request, shell: Shell, slots: Mapping[str, str], *, again: str = "") -> Answer:

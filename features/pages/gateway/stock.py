@@ -37,6 +37,7 @@ class SectionRow(NamedTuple):
     available: int | None
     few: bool
     traits: str
+    details: SectionDetails
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,11 @@ class EventStock:
         least, most = (self.price(text, minor) for minor in (min(levels), max(levels)))
         return f"{left} · {least if least == most else text('price_range', least=least, most=most)}"
 
+    @property
+    def is_accessible(self) -> bool:
+        """Whether there are places for wheelchair users."""
+        return any("wheelchair" in section.traits for section in self.event.sections)
+
     def rows(self, text: Words) -> list[SectionRow]:
         found = {one.section_id: one for one in self.availability.sections}
         return [self._row(text, section, found.get(section.section_id)) for section in self.event.sections]
@@ -95,7 +101,7 @@ class EventStock:
             price=text("price_from", price=price) if section.price_levels else price,
             left=_left(text, left) if left else "", available=available,
             few=bool(left and 0 < left.available_seats < FEW_SHARE * left.total_seats),
-            traits=traits_in_words(text, section.traits, "traits"),
+            traits=traits_in_words(text, section.traits, "traits"), details=section,
         )  # fmt: skip
 
 

@@ -1,9 +1,10 @@
 """A double of inventory and orders, as the pages ask them."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
-from features.pages.contracts import EventPageFacts, ListedEvents
+from features.pages.contracts import EventPageFacts, ListedEvents, TypePrice
 from shared.contracts.catalogue import EventCard, EventDetails, SectionAvailability, SectionList
 from shared.contracts.prices import PricesAnswer
 from shared.errors.problems import Unavailable
@@ -56,5 +57,8 @@ class Shop:
             held_seats=0, price_minor=100, currency="EUR",
         )]  # fmt: skip
 
-    async def prices(self, event_id: str, each: list[int]) -> PricesAnswer:
-        return PricesAnswer(all_in={minor: minor + 50 for minor in each})
+    async def prices(self, event_id: str, each: list[int], of_types: Sequence[TypePrice] = ()) -> PricesAnswer:
+        found = PricesAnswer(all_in={minor: minor + 50 for minor in each})
+        for one in of_types:
+            found.all_in_by_type.setdefault(one.type_id, {})[one.price_minor] = one.price_minor + 50
+        return found

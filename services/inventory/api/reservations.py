@@ -173,13 +173,16 @@ class GaHeld(BaseModel):
 
 
 class TicketView(BaseModel):
-    """A seat, or tickets of one GA section and price type; `type_id` is null where the event has no price types."""
+    """A seat, or tickets of one GA section and price type; `type_id` is null where the event has no price types.
+    `prices` are those of all price types that are sold at the place, empty where the event has none.
+    """
 
     section_id: str
     seat_id: str | None
     quantity: int
     type_id: str | None
     unit_price_minor: int
+    prices: dict[str, int] = {}
 
 
 class SingleSeatsView(BaseModel):
@@ -239,10 +242,21 @@ def reservation_body(
 
 def _tickets(layout: Layout, selection: Selection) -> list[dict[str, Any]]:
     usual = layout.usual_type_id
-    seats = [(s.section_id, s.seat_id, 1, s.type_id or usual, s.unit_price_minor) for s in selection.seats]
-    ga = [(s.section_id, None, s.quantity, s.type_id or usual, s.unit_price_minor) for s in selection.ga]
-    names = ("section_id", "seat_id", "quantity", "type_id", "unit_price_minor")
-    return [dict(zip(names, line, strict=True)) for line in (*seats, *ga)]
+    seats: list[dict[str, Any]] = [
+        {
+            "section_id": line.section_id, "seat_id": line.seat_id, "quantity": 1, "type_id": line.type_id or usual,
+            "unit_price_minor": line.unit_price_minor, "prices": layout.prices_at(line) if usual else {},
+        }
+        for line in selection.seats
+    ]  # fmt: skip
+    ga: list[dict[str, Any]] = [
+        {
+            "section_id": line.section_id, "seat_id": None, "quantity": line.quantity, "type_id": line.type_id or usual,
+            "unit_price_minor": line.unit_price_minor, "prices": layout.prices_at(line) if usual else {},
+        }
+        for line in selection.ga
+    ]  # fmt: skip
+    return seats + ga
 
 
 def row_body(row: ReservationRow, layout: Layout, single: SingleSeats | None = None) -> dict[str, Any]:

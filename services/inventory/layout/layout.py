@@ -479,6 +479,16 @@ class Layout:
         sold = self.types.sold_in(section.section_id, traits) if self.types.types else ()
         return {each.type_id: self._type_price(place, each) for each in sold}
 
+    def prices_at(self, line: SeatLine | GaLine) -> dict[str, int]:
+        """What each price type that is sold at the place of these tickets costs there; empty without price types."""
+        usual = self.usual_type_id
+        if usual is None:
+            return {}
+        section = self.sections[line.section_id]
+        position = line.position if isinstance(line, SeatLine) else 0
+        place = section.priced_as(position)
+        return {usual: place.price_minor, **self.type_prices(place, section, section.traits_of(position))}
+
     def _price(self, section: Section, position: int, type_id: str) -> int:
         place = section.priced_as(position) if section.price_tiers else section
         return self._type_price(place, self.types.by_id[type_id]) if type_id else place.price_minor

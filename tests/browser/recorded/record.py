@@ -47,6 +47,26 @@ VENUES: dict[str, dict[str, Any]] = {
             {"section_id": "B", "name": "Box", "kind": "seated", "rows": 2, "seats_per_row": 2, "price_minor": 9000},
         ],
     },
+    "family": {
+        "name": "The Nutcracker", "venue": "City Theatre", "sales": {"tickets_per_order": 8},
+        "fees": [{"name": "Booking fee", "per": "ticket", "amount_minor": 100}],
+        "price_types": [
+            {"type_id": "adult", "name": "Adult"},
+            {"type_id": "child", "name": "Child", "percent": 50, "per_order": 3, "quota": 40},
+            {"type_id": "senior", "name": "Concession", "percent": 80, "proof": "Pension card"},
+            {"type_id": "member", "name": "Member", "price_minor": 1000, "codes": ["FRIENDS26"]},
+            {"type_id": "early", "name": "Early fan", "percent": 90, "lanes": [2]},
+            {"type_id": "chair", "name": "Wheelchair", "percent": 50, "traits": ["wheelchair"]},
+            {"type_id": "carer", "name": "Companion", "price_minor": 0, "companion_of": ["chair"],
+             "traits": ["companion"]},
+        ],
+        "sections": [
+            {"section_id": "A", "name": "Stalls", "kind": "seated", "rows": 4, "seats_per_row": 8, "price_minor": 5000,
+             "price_levels": [{"name": "Front", "rows": [1, 1], "price_minor": 8000, "prices": {"child": 3500}}],
+             "traits": {"wheelchair": ["4-1", "4-8"], "companion": ["4-2", "4-7"]}},
+            FLOOR | {"name": "Gallery"},
+        ],
+    },
     "floor": {"sections": [FLOOR]},
     "large": {
         "sections": [
@@ -106,7 +126,9 @@ async def record_venue(recording: Recording, browser: httpx.AsyncClient, event_i
     await recording.get(f"{path}/sections")
     await recording.get(f"{path}/queue")
     parts = [part for section in event["sections"] for part in (section, *section["price_levels"])]
-    each = "&".join(f"each={minor}" for minor in dict.fromkeys(part["price_minor"] for part in parts))
+    minors = dict.fromkeys(part["price_minor"] for part in parts)
+    of_types = dict.fromkeys(f"{minor}:{type_id}" for part in parts for type_id, minor in part["prices"].items())
+    each = "&".join([*(f"each={minor}" for minor in minors), *(f"each_of_type={one}" for one in of_types)])
     await recording.get(f"/orders{path}/prices?{each}")
     await recording.get(f"{path}/map")
     await recording.get(f"{path}/map/state", fan.admission)

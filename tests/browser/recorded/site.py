@@ -9,7 +9,7 @@ import base64
 import inspect
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from features.hall import seat_codes
-from features.pages.contracts import EventPageFacts, ListedEvents
+from features.pages.contracts import EventPageFacts, ListedEvents, TypePrice
 from features.pages.gateway.api import PageSettings
 from features.pages.gateway.documents import CataloguePages, EventPages
 from features.pages.gateway.plain_pages import FanPages
@@ -44,7 +44,7 @@ RECORDED = Path(__file__).with_name("recorded.json")
 API = re.compile(r"/(events|orders|payments|reminders)(/|$)")
 FACTS = re.compile(r"(?<=id=.facts.>).*?(?=</script>)")
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
-LINE = re.compile(r"line=(\d+)x(\d+)")
+LINE = re.compile(r"line=(\d+)x(\d+)(?::(\w+))?")
 BYTES, ALL_SEATS = "base64", "seats=*"
 NO_ANSWER, STREAM, DONE = "no answer", "a stream", "done, with nothing to say"
 NO_PLACE = api_documents.problem("no-credential")
@@ -209,7 +209,10 @@ def _together(answer: Json, asked: Asked) -> Json:
     lines = LINE.findall(asked.query)
     if not lines or "all_in" not in answer:
         return answer
-    return {**answer, "together_minor": sum(answer["all_in"][minor] * int(quantity) for minor, quantity in lines)}
+    parts = [
+        (answer["all_in_by_type"][of_type] if of_type else answer["all_in"], minor, n) for minor, n, of_type in lines
+    ]
+    return {**answer, "together_minor": sum(all_in[minor] * int(n) for all_in, minor, n in parts)}
 
 
 def _known(answers: Json, request: str) -> Json:
@@ -248,7 +251,7 @@ class Shop:
     async def list_events(self, after: str | None) -> ListedEvents:
         return ListedEvents.model_validate({"events": self._answers["GET /events"]["events"], "more": False})
 
-    async def prices(self, event_id: str, each: list[int]) -> PricesAnswer:
+    async def prices(self, event_id: str, each: list[int], of_types: Sequence[TypePrice] = ()) -> PricesAnswer:
         return PricesAnswer.model_validate(_known(self._answers, f"GET /orders/events/{event_id}/prices"))
 
 

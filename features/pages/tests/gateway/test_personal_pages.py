@@ -145,16 +145,28 @@ def test_a_slot_without_a_value_is_empty_and_a_value_fills_no_other_slot():
 NOW = "2027-05-01T20:00:00Z"
 
 
+def test_the_page_of_an_order_says_price_types_and_what_is_shown_at_the_door() -> None:
+    line = LineView(
+        section_id="A", seat_id="A-1-1", quantity=1, returned=0, unit_price_minor=6800, paid_minor=6800,
+        type_id="senior", type_name="Concession",
+    )  # fmt: skip
+    bought = own(status="confirmed", lines=[line])
+    view = order_view(words("en"), bought, event_name="A show", sections={"A": "Stalls"}, proofs={"senior": "A card"})
+    assert view.tickets == ["Stalls, row 1, seat 1 · Concession · Show at the door: A card"]
+    view = order_view(words("en"), bought, event_name="A show", sections={"A": "Stalls"})
+    assert view.tickets == ["Stalls, row 1, seat 1 · Concession"]
+
+
 def own(**changes: Any) -> OwnOrder:
     line = LineView(
         section_id="A", seat_id="A-1-1", quantity=1, returned=0, unit_price_minor=6800, paid_minor=6800
     )  # fmt: skip
     order = OrderView(
         reference="7Q2M4XK9TB1C", event_id="show", reservation_id="r", progress=None, total_minor=6800, currency="EUR",
-        charged_minor=6800, refunding_minor=0, lines=[line], extras=[], language="en",
+        charged_minor=6800, refunding_minor=0, extras=[], language="en",
         customer=CustomerView(name="Ada", email="ada@example.org"), created_at=NOW, expires_at=NOW,
         expires_in_seconds=0, confirmed_at=NOW, fulfilled_at=NOW, cancel_asked=False, extended=False, oversold=False,
-        attempt=None, **{"refunded_minor": 0, "end_reason": None, **changes},
+        attempt=None, **{"refunded_minor": 0, "end_reason": None, "lines": [line], **changes},
     )  # fmt: skip
     return OwnOrder(order=order, providers=[])
 

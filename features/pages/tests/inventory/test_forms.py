@@ -3,9 +3,10 @@
 import pytest
 
 from features.pages.forms import FormFields
-from features.pages.inventory import reserve_body
+from features.pages.inventory import reserve_body, types_body
 from shared.security.tokens import pass_cookie
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
+from tests.inventory.reservations.test_price_types import priced_file
 
 PATH, PAGE = f"/events/{EVENT}/reservations", f"/e/{EVENT}"
 
@@ -94,3 +95,66 @@ async def test_a_form_that_leaves_a_seat_alone_is_told_so_on_the_next_page(inven
     assert refused.headers["location"] == f"{PAGE}?section=B&better=B-1-1.B-1-2&alone=B-1-1.B-1-4&problem=single-seat"
     taken = await send(inventory, PATH, {"seat": ["B-1-1", "B-1-2"], "key": "k3"})
     assert taken.headers["location"] == PAGE
+
+
+# -- price types -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("form", "body"),
+    [
+        (b"best=1&type.adult=1&type.child=2&type.senior=0&where=A",
+         {"best_available": {"quantity": 3, "section_id": "A", "types": {"adult": 1, "child": 2}}}),
+        (b"best=1&type.adult=0", {"best_available": {"quantity": 0}}),
+        (b"ga.GA1=1&ga.GA1~child=2&ga.GA1~senior=0&code=FRIENDS",
+         {"ga": [{"section_id": "GA1", "quantity": 1}, {"section_id": "GA1", "type_id": "child", "quantity": 2}],
+          "code": "FRIENDS"}),
+        (b"best=1&type.adult=1&wheelchair=1&companions=2&wheelchair_type=chair&companion_type=carer",
+         {"best_available": {"quantity": 4, "wheelchair": 1, "companions": 2,
+                             "types": {"adult": 1, "chair": 1, "carer": 1}}}),
+        (b"quantity=0&wheelchair=1&companions=0",
+         {"best_available": {"quantity": 1, "wheelchair": 1, "companions": 0}}),
+        (b"quantity=2&wheelchair=0&companions=0", {"best_available": {"quantity": 2}}),
+        (b"quantity=2&wheelchair=many", {"best_available": {"quantity": 2, "wheelchair": "many"}}),
+    ],
+)  # fmt: skip
+def test_numbers_by_price_type_become_the_body_of_the_api(form, body):
+    assert reserve_body(FormFields(form)) == body
+
+
+def test_the_types_of_a_hold_become_the_body_of_the_api():
+    form = FormFields(b"type.A-1-1=child&type.GA1=adult&type.GA1=child&type.GA1=adult&promo_code=x&code=")
+    assert types_body(form) == {"types": {"A-1-1": "child"}, "ga": [
+        {"section_id": "GA1", "type_id": "adult", "quantity": 2},
+        {"section_id": "GA1", "type_id": "child", "quantity": 1},
+    ]}  # fmt: skip
+
+
+async def test_forms_hold_by_type_and_change_the_types_of_a_hold(inventory: Inventory):
+    assert (await inventory.put(priced_file())).status_code == 200
+    best = {"best": "1", "type.adult": "1", "type.child": "1", "where": "B", "key": "k"}
+    assert (await send(inventory, PATH, best)).headers["location"] == PAGE
+    answer = await found(inventory)
+    held = answer["reservation"]
+    assert [line["type_id"] for line in held["lines"]] == ["", "child"]
+    assert answer["prices"][0] == {"adult": 4000, "child": 2000, "member": 1000, "early": 3600}
+    change = {f"type.{line['seat_id']}": "member" for line in held["lines"]} | {"promo_code": "EARLY"}
+    path = f"{PATH}/{held['reservation_id']}/types"
+    refused = await send(inventory, path, change | {"code": "WRONG"})
+    assert refused.headers["location"] == f"{PAGE}?promo=EARLY&type=member&reason=code&problem=price-type-refused"
+    assert "onsale_typed=type.B" in refused.headers["set-cookie"], "what was chosen is kept"
+    changed = await send(inventory, path, change | {"code": "friends 26"})
+    assert changed.headers["location"] == f"{PAGE}?promo=EARLY"
+    assert [line["type_id"] for line in (await found(inventory))["reservation"]["lines"]] == ["member", "member"]
+
+
+async def test_a_type_that_is_used_up_is_named_in_the_address(inventory: Inventory):
+    assert (await inventory.put(priced_file())).status_code == 200
+    await inventory.hold("rival", ga=[{"section_id": "GA1", "quantity": 3, "type_id": "child"}])
+    answer = await send(inventory, PATH, {"ga.GA1~child": "2", "key": "k"})
+    assert answer.headers["location"] == f"{PAGE}?type=child&n=1&problem=sold-out"
+    fields = {"quantity": "0", "wheelchair": "3", "companions": "1", "where": "A", "key": "k"}
+    few = await send(inventory, PATH, fields)
+    assert few.headers["location"] == f"{PAGE}?wheelchair=2&companions=2&problem=no-accessible-places"
+    refused = await send(inventory, PATH, {"ga.GA1~early": "1", "key": "k"})
+    assert refused.headers["location"] == f"{PAGE}?type=early&reason=lane&problem=price-type-refused"
