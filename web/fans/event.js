@@ -144,13 +144,12 @@ class Journey {
   /** Loads the steps of choosing and paying, once; after a failure the next call tries again. */
   async loadInside() {
     if (this.steps.choosing) return;
-    const { eventId, fact, line, stock, basket, prices, sections } = this;
+    const { eventId, fact, line, stock, basket, prices, filter, sections } = this;
     const parts = [import(INSIDE_SCRIPT), hasTypes(fact) || isAccessible(fact) ? import(TYPES_SCRIPT) : {}];
     const [{ Best, Choosing, Hold }, { Types, Accessible }] = await Promise.all(parts).catch(() => {
       throw new Problem({ title: texts.problem_no_connection });
     });
     if (this.steps.choosing) return;
-    const { eventId, line, stock, basket, prices, filter, sections } = this;
     const types = hasTypes(fact) ? new Types({ fact, line, stock, basket, prices, sections }) : undefined;
     const held = (reservation) => this.go("held", reservation);
     const accessible = () => new Accessible({ fact, prices, basket, types });

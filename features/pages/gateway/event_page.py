@@ -112,9 +112,9 @@ def _prices_of(event: EventDetails) -> list[int]:
 
 def _type_prices_of(event: EventDetails) -> list[TypePrice]:
     """Each price of each other price type once."""
-    places: list[SectionDetails | PriceLevelDetails] = [
-        at for section in event.sections for at in (section, *section.price_levels)
-    ]
+    places: list[SectionDetails | PriceLevelDetails] = []
+    for section in event.sections:
+        places += [section, *section.price_levels]
     pairs = dict.fromkeys(pair for at in places for pair in at.prices.items())
     return [TypePrice(type_id=type_id, price_minor=minor) for type_id, minor in pairs]
 

@@ -102,9 +102,9 @@ class EventTypes:
         usual, limit = self._types[0].type_id, self.stock.event.limits.tickets_per_order
         rows = []
         for each in self._offered:
-            places: list[SectionDetails | PriceLevelDetails] = [
-                at for section in self.stock.event.sections for at in (section, *section.price_levels)
-            ]
+            places: list[SectionDetails | PriceLevelDetails] = []
+            for section in self.stock.event.sections:
+                places += [section, *section.price_levels]
             minors = {
                 minor
                 for at in places

@@ -7,7 +7,7 @@ import type { AdminOrder, LineView, Timeline } from "../documents";
 import { sentence } from "../format";
 import { ProblemText } from "../problem";
 import { Action, useResource, type Intent, type Resource } from "../write";
-import { at, Check, Choice, Figure, money } from "./fields";
+import { at, Check, Choice, Figure, money, Text } from "./fields";
 
 const DECISIONS: Record<string, string> = { confirm: "Confirm", refund: "Refund", expire: "Expire" };
 // What confirm and refund mean, by the reason why a sold order is in review.
@@ -55,7 +55,8 @@ function Facts({ order }: { order: AdminOrder }) {
         {order.end_reason && <div><dt>{order.status === "review" ? "In review" : "Ended"}</dt><dd>{order.end_reason.replaceAll("_", " ")}</dd></div>}
         {order.lines.map((line, index) => (
           <div key={index}><dt>{line.seat_id ?? line.section_id}{line.type_name && <span class="muted" data-type> {line.type_name}</span>}</dt>
-            <dd>{line.quantity} × {sum(line.unit_price_minor)}{line.returned > 0 && <span class="muted"> {line.returned} returned</span>}</dd></div>
+            <dd>{line.quantity} × {sum(line.unit_price_minor)}{line.returned > 0 && <span class="muted"> {line.returned} returned</span>}
+              {line.names?.map(({ ticket_id: id, name, void: gone }) => <span class="break" key={id}> {gone ? <s>{name}</s> : name}</span>)}</dd></div>
         ))}
       </dl>
     </>
@@ -75,6 +76,7 @@ function Actions({ read, path }: { read: Resource<Timeline>; path: string }) {
     <>
       <Resolve order={order} post={post} />
       <Refund order={order} left={left} post={post} />
+      <Rename order={order} post={post} />
       <Action asks idle={order.status !== "pending"} label="Cancel the order" name="cancel" tone="danger" reason="required" sends={order.status}
         send={async (intent) => { await post("cancel", intent); return "Cancelled, as soon as no payment is under way."; }} />
       <Action asks label="Retry now" name="retry" reason="required" about="Does its due step at once."
@@ -126,6 +128,23 @@ function Refund({ order, left, post }: { order: AdminOrder; left: number; post: 
         </fieldset>
       )}
       {what.value !== "amount" && <Check label="Put the places on sale again" value={onSale} name="return_to_sale" />}
+    </Action>
+  );
+}
+
+function Rename({ order, post }: { order: AdminOrder; post: Post }) {
+  const tickets = order.lines.flatMap((line) => (line.names ?? []).filter((one) => !one.void).map((one) => ({ ...one, place: line.seat_id ?? line.section_id })));
+  const chosen = useSignal("");
+  const name = useSignal("");
+  const ticket = chosen.value || tickets[0]?.ticket_id || "";
+  const body = { names: { [ticket]: name.value.trim() } };
+  return (
+    <Action asks idle={tickets.length === 0} label="Change a name" name="rename" reason="required" sends={body} wrong={name.value.trim() ? null : "Write the new name."}
+      about="The ticket and its code stay the same."
+      send={async (intent) => { await post("names", intent, body); return "Changed."; }}>
+      <Choice label="Ticket" value={{ get value() { return ticket; }, set value(one) { chosen.value = one; } }} name="ticket"
+        options={tickets.map((one) => [one.ticket_id, `${one.place}: ${one.name}`])} />
+      <Text label="New name" name="new_name" value={name} max={100} required />
     </Action>
   );
 }

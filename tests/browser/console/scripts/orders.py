@@ -4,7 +4,7 @@ from typing import Any
 
 from playwright.async_api import expect
 
-from onsale.client.fan_documents import Payment
+from onsale.client.fan_documents import NewOrder, Payment, QuoteRequest
 from tests.browser.console.desk import LATE_MS, Desk, script
 from tests.support.providers.receiver import webhook_receiver
 from tests.support.running.suite import card
@@ -93,6 +93,44 @@ async def tickets_are_refunded_and_then_the_event_with_a_pause(desk: Desk) -> No
     await desk.close()
     newest = desk.page.locator("[data-change]").first
     await desk.hears(expect(newest).to_contain_text("the bank agrees", timeout=LATE_MS))
+
+
+async def two_are_named(desk: Any) -> str:
+    """The reference of an order whose tickets have names."""
+    await desk.execute("UPDATE orders.event SET names = 'ticket' WHERE event_id = $1", desk.event_id)
+    fan = await desk.fan()
+    held = await fan.hold({"ga": [{"section_id": "GA", "quantity": 2}]})
+    question: QuoteRequest = {"reservation_id": held["reservation_id"]}
+
+    async def quotes_ask() -> bool:
+        return (await fan.client.quote(question, token=fan.admission)).get("names") == "ticket"
+
+    await wait_until(quotes_ask, timeout_s=20, interval_s=0.2)
+    order: NewOrder = {
+        "reservation_id": held["reservation_id"], "expected_total_minor": held["total_amount_minor_units"],
+        "currency": held["currency"], "customer": {"name": "Ada", "email": "ada@example.org"}, "payment": card("ok"),
+        "names": ["Ada Lovelace", "Grace"],
+    }  # fmt: skip
+    answer = await fan.client.create_order(order, token=fan.admission)
+    await fan.settled(answer)
+    return str(answer["reference"])
+
+
+@script("rename_tickets")
+async def a_name_on_a_ticket_is_changed(desk: Desk) -> None:
+    await find(desk, await desk.given(two_are_named))
+    ticket = desk.action("rename").locator("[name=ticket] option")
+    facts = desk.page.locator("dialog dl.facts")
+    await expect(facts).to_contain_text("Ada Lovelace Grace")
+    await desk.action("rename").get_by_role("button", name="Change a name…").click()
+    await expect(ticket).to_have_text(["GA: Ada Lovelace", "GA: Grace"])
+    second = await ticket.nth(1).get_attribute("value")
+    changed = await desk.press(
+        "rename", "Change a name", asks=False, ticket=second, new_name="Grace Hopper", reason="misspelt"
+    )
+    assert "Changed." in changed
+    await expect(facts).to_contain_text("Ada Lovelace Grace Hopper")
+    assert "misspelt" in {reason for _, _, reason in await desk.log()}
 
 
 @script("put_promo_code", "deactivate_promo_code")
