@@ -44,6 +44,7 @@ export function Stock({ eventId, args }: DrawerProps) {
         </table>
       </div>
       <p class="muted">Sold for {money(found.total.revenue_minor, found.currency)}. <button type="button" class="button small" onClick={() => void stock.read()}>Read again</button></p>
+      <Traits stock={stock} />
       <Block stock={stock} section={args.section} />
       <Resize stock={stock} section={args.section} />
       <h3>Allotments</h3>
@@ -59,6 +60,47 @@ export function Stock({ eventId, args }: DrawerProps) {
           await stock.read();
           return `Released ${count(data.released)} ${data.released === 1 ? "hold" : "holds"}.`;
         }} />
+    </>
+  );
+}
+
+const ACCESSIBLE = ["wheelchair", "companion"] as const;
+
+// Places that the event file gives traits, by section and in all, and the release of those for wheelchairs.
+function Traits({ stock }: { stock: Resource<StockReport> }) {
+  const found = stock.data.value!;
+  const all = found.traits ?? {};
+  const rows = [...found.sections, { section_id: "All", traits: all }].flatMap((one) => Object.entries(one.traits ?? {}).map(([trait, places]) => ({ section: one.section_id, trait, places })));
+  if (!rows.length) return null;
+  const from = found.accessible_released_at ?? found.accessible_release_at;
+  return (
+    <>
+      <h3>Places with traits</h3>
+      <div class="scroll" tabIndex={0} role="region" aria-label="Places with traits">
+        <table class="num">
+          <thead><tr><th scope="col">Places</th><th scope="col">Section</th><th scope="col">Free</th><th scope="col">Held</th><th scope="col">Sold</th><th scope="col">All</th></tr></thead>
+          <tbody>
+            {rows.map(({ section, trait, places }) => (
+              <tr key={`${section} ${trait}`} data-trait={`${section} ${trait}`}>
+                <th scope="row">{trait.replaceAll("_", " ")}</th>
+                <td>{section}</td>
+                {[places.available, places.held, places.sold, places.capacity].map((n, index) => <td key={index} class="num">{count(n)}</td>)}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {ACCESSIBLE.some((trait) => all[trait]) && (
+        <>
+          <p class="muted">Who does not ask for wheelchair or companion places is offered them {from ? `from ${at(from)} on` : "once they are released"}, last of all.</p>
+          <Action asks label="Offer wheelchair and companion places to everybody" verb="Release" idle={!!found.accessible_released_at} name="release-accessible" reason="required" of={stock} sends={found.version}
+            about="Best available offers them when no other places are left. This cannot be taken back."
+            send={async (intent) => {
+              const done = await change(stock, "POST", "accessible/release", {}, intent);
+              return done.changed ? "They are offered to everybody." : "They were released before.";
+            }} />
+        </>
+      )}
     </>
   );
 }

@@ -8,7 +8,11 @@ from playwright.async_api import expect
 from tests.browser.console.desk import FLOOR, Desk, script
 from tests.support.wait import wait_until
 
-BLOCK = {"section_id": "A", "name": "Block A", "kind": "seated", "rows": 2, "seats_per_row": 10, "price_minor": 5000}
+TRAITS = {"wheelchair": ["2-1"], "companion": ["2-2"], "restricted_view": ["1-9..10"]}
+BLOCK = {
+    "section_id": "A", "name": "Block A", "kind": "seated", "rows": 2, "seats_per_row": 10, "price_minor": 5000,
+    "traits": TRAITS,
+}  # fmt: skip
 
 
 async def two_hold(desk: Any) -> str:
@@ -20,7 +24,7 @@ async def two_hold(desk: Any) -> str:
 
 @script(
     "block_places", "unblock_places", "resize_section", "put_allotment",
-    "open_allotment", "release_hold", "release_all_holds",
+    "open_allotment", "release_hold", "release_all_holds", "release_accessible",
     event=lambda: {"sections": [*FLOOR, BLOCK]},
 )  # fmt: skip
 async def places_are_closed_opened_resized_kept_aside_and_released(desk: Desk) -> None:
@@ -49,6 +53,11 @@ async def places_are_closed_opened_resized_kept_aside_and_released(desk: Desk) -
     )
     await expect(desk.page.locator("tr[data-stock=GA] td.num")).to_have_text(["32", "3", "0", "0", "5", "40"])
     assert "5 places are on sale." in await desk.press("open-guests-of-the-band", "Open", reason="nobody came")
+    view = desk.page.locator("tr[data-trait='A restricted_view'] td.num")
+    await expect(view).to_have_text(["2", "0", "0", "2"])
+    everybody = "Offer wheelchair and companion places to everybody"
+    done = await desk.press("release-accessible", everybody, verb="Release", reason="the last day")
+    assert "They are offered to everybody." in done
     unknown = await desk.press("release-one", "Release one hold", reason="a fan asked", reservation="f" * 32)
     assert re.search(r"\w+ \w+", unknown)
     await expect(desk.action("release-one").locator("[data-problem='404']")).to_be_visible()
@@ -60,7 +69,10 @@ async def places_are_closed_opened_resized_kept_aside_and_released(desk: Desk) -
     )
     left = {each["section_id"]: (each["available"], each["held"]) for each in (await desk.stock())["sections"]}
     assert left == {"A": (20, 0), "GA": (40, 0)}
-    assert await desk.log() >= {("block", "operator", "cameras"), ("open", "operator", "nobody came")}
+    assert await desk.log() >= {
+        ("block", "operator", "cameras"), ("open", "operator", "nobody came"),
+        ("release-accessible", "operator", "the last day"),
+    }  # fmt: skip
 
 
 async def two_buy_what_one_place_is_taken_from(desk: Any) -> None:
