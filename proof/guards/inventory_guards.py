@@ -86,6 +86,26 @@ REDIS = (
         "test_requests_after_a_lost_key_are_answered_correctly_or_with_503",
     ),
     Guard(
+        "Wheelchair and companion places are offered to nobody who did not ask",
+        "services/inventory/layout/offers.py", "never.append(self._with(ACCESSIBLE))", "never.append({})",
+        "test_places_with_traits_are_offered_when_no_others_are_left_and_wheelchair_places_to_nobody",
+    ),
+    Guard(
+        "Places that others may buy are never offered",
+        "services/inventory/layout/offers.py", "if not each.is_open_to(fan))", "if False)",
+        "test_places_of_others_are_never_offered_and_what_a_right_sees_is_made_once",
+    ),
+    Guard(
+        "A companion sits next to each wheelchair place",
+        f"{LUA}/accessible.lua", " or has.near + has.next_to < pairs_wanted", "",
+        "test_redis_picks_places_as_good_as_an_exhaustive_search",
+    ),
+    Guard(
+        "Two wheelchair places do not share one companion place",
+        f"{LUA}/accessible.lua", " and not used[next_at]", "",
+        "test_redis_picks_places_as_good_as_an_exhaustive_search",
+    ),
+    Guard(
         "A release that is repeated frees nothing twice",
         FOLLOW, "  live[r.id] = nil\n", "",
         "test_repeated_releases_and_confirmations_change_nothing",

@@ -49,6 +49,7 @@ SECTIONS = [
         "rows": 4,
         "seats_per_row": 10,
         "price_minor": 5000,
+        "traits": {"easy_access": ["1", "2-1..5"]},
     },
     {"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 40, "price_minor": 3000},
 ]
@@ -64,6 +65,9 @@ SOLD = """
     SELECT (SELECT count(*) FROM inventory.seat WHERE event_id = $1 AND status = 'sold')
         + (SELECT coalesce(sum(quantity), 0) FROM inventory.reservation_ga JOIN inventory.reservation
            USING (event_id, reservation_id) WHERE event_id = $1 AND status = 'confirmed')"""
+EASY = """
+    SELECT count(*) FROM inventory.seat WHERE event_id = $1 AND status = 'sold'
+        AND (position BETWEEN 0 AND 9 OR position BETWEEN 11 AND 15)"""
 DECLINES = """
     SELECT count(*) FROM orders.payment_attempt JOIN orders."order" USING (reference)
     WHERE event_id = $1 AND payment_attempt.status = 'failed'"""
@@ -92,6 +96,8 @@ async def test_flow_and_report_say_what_the_database_and_the_simulator_say(
     try:
         assert funnel == {name: await connection.fetchval(sql, event_id) for name, sql in COUNTS.items()}
         assert sale.flow.sold == await connection.fetchval(SOLD, event_id)
+        easy = sale.traits["easy_access"]
+        assert (easy.capacity, easy.sold) == (15, await connection.fetchval(EASY, event_id))
         assert sum(sale.flow.orders.declines.values()) == await connection.fetchval(DECLINES, event_id)
         assert sale.orders.money[0].charged_minor == await connection.fetchval(CHARGED, event_id)
     finally:
@@ -115,6 +121,7 @@ async def test_flow_and_report_say_what_the_database_and_the_simulator_say(
     assert not re.search(r"(src|href)=|url\(", page), "a page that loads something"
     assert "&lt;i&gt;Block &amp; Co&lt;/i&gt;" in page
     assert "<i>Block" not in page
+    assert f"<td>easy access</td><td class=n>15</td><td class=n>{easy.sold}</td>" in page
     for name, fans in funnel.items():
         assert re.search(rf"<td>{name}</td><td class=\"bar\">.*?</td><td class=n>{fans:,}</td>", page), name
 

@@ -184,6 +184,28 @@ def test_an_operator_changes_the_stock(operate: Command, suite: RunningSuite, tm
     assert (again.returncode, "File exists" in again.stderr) == (2, True)
 
 
+def test_an_operator_releases_wheelchair_places(operate: Command, suite: RunningSuite) -> None:
+    section = {
+        "section_id": "A",
+        "name": "Block A",
+        "kind": "seated",
+        "rows": 2,
+        "seats_per_row": 5,
+        "price_minor": 100,
+    }
+    traits = {"wheelchair": ["2-1"], "companion": ["2-2"]}
+    event_id = asyncio.run(suite.open_event(sections=[{**section, "traits": traits}]))
+    before = operate("stock", "show", event_id).stdout
+    assert "when an operator releases them" in before
+    assert re.search(r"wheelchair\W+all\W+1\W+1\W+0\W+0", before), before
+    released = operate("stock", "release-accessible", event_id, "--reason", "the last day")
+    assert released.stdout.strip() == f"{event_id}: release-accessible", released.stderr
+    assert "nothing to change" in operate("stock", "release-accessible", event_id).stdout
+    assert "are offered to everybody since" in operate("stock", "show", event_id).stdout
+    without = operate("stock", "release-accessible", asyncio.run(suite.open_event()))
+    assert (without.returncode, "no wheelchair or companion places" in without.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("entry", commands(), ids=lambda entry: entry.name)
 def test_the_list_of_commands_says_what_each_says_of_itself(entry: CliCommand) -> None:
     first, _, _ = inspect.cleandoc(loaded(entry).help or "").partition("\n\n")
