@@ -272,8 +272,7 @@ def _sell_through(sale: Sale) -> str:
     return _section(
         "Tickets sold",
         _plot(sale, "Tickets sold", {"tickets": _summed(sold)}),
-        _table(head, rows),
-        _types(sale),
+        _table(head, rows) + _types(sale),
         _traits(sale),
         _note("Suggested: the same tickets divided so that all sections would have sold out together, by how fast each "
               "sold while it had tickets. For the next sale like this one."),

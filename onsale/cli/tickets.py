@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import httpx
 import orjson
 import typer
+from rich.markup import escape
 
 from onsale.cli.context import out
 from onsale.errors import OperatorError
@@ -31,12 +32,14 @@ def verify(code: Code, keys: Keys, tickets: ListFile = None) -> None:
         raise OperatorError(f"{keys}: {broken}.") from broken
     try:
         ticket = read_ticket(public, code)
-        _require_listed(ticket, code, tickets)
+        listed = _require_listed(ticket, code, tickets)
     except BadTicket as bad:
         out.print(f"[red]refused[/]: {bad}", soft_wrap=True)
         raise typer.Exit(1) from None
-    place = " ".join(filter(None, (ticket.seat_id or ticket.section_id, ticket.type_id)))
-    out.print(f"[green]good[/]: {ticket.event_id}, {place}, order {ticket.order}, ticket {ticket.ticket_id}")
+    place = ", ".join(filter(None, (ticket.seat_id or ticket.section_id, ticket.type_id)))
+    proof = f"; to be shown: {listed['proof']}" if listed.get("proof") else ""
+    what = f"{ticket.event_id}, {place}, order {ticket.order}, ticket {ticket.ticket_id}{proof}"
+    out.print(f"[green]good[/]: {escape(what)}", soft_wrap=True)
 
 
 def _keys(where: str) -> bytes:
@@ -49,18 +52,20 @@ def _keys(where: str) -> bytes:
         raise OperatorError(f"{where}: {unreadable}") from unreadable
 
 
-def _require_listed(ticket: TicketCode, code: str, path: Path | None) -> None:
-    listed = _listed(path).get((ticket.event_id, ticket.ticket_id)) if path else None
-    if path and listed is None and ticket.window_s:
+def _require_listed(ticket: TicketCode, code: str, path: Path | None) -> dict[str, Any]:
+    """The ticket as the list has it; nothing of one that was issued since."""
+    listed = (_listed(path).get((ticket.event_id, ticket.ticket_id)) if path else None) or {}
+    if path and not listed and ticket.window_s:
         raise BadTicket("it is not in the list; fetch a newer one")
     if listed and listed["status"] == "void":
         at = datetime.fromisoformat(listed["void_at"]).astimezone(UTC)
         raise BadTicket(f"it is void since {at:%Y-%m-%d %H:%M}Z ({listed['void_reason']})")
     if not ticket.window_s:
-        return
+        return listed
     if not listed:
         raise BadTicket("its code changes with time: give the ticket list (--tickets) to check it")
     require_rotating_code(ticket, unb64(listed["secret"]), code, at_s=time.time())
+    return listed
 
 
 def _listed(path: Path) -> dict[tuple[str, str], dict[str, Any]]:

@@ -25,6 +25,7 @@ from onsale.client.fan_documents import (
     ReserveBody,
     StatusAnswer,
     TicketsAnswer,
+    TypesBody,
 )
 
 CALLED, LOST, OVER = {"ready", "admitted"}, {"completed", "expired", "left"}, {"sold_out", "closed"}
@@ -178,6 +179,11 @@ class Fan:
     async def keep(self, reservation: ReservationView, part: KeepBody) -> ReservationView:
         """Keeps these places of a reservation and releases all others."""
         return await self.client.keep(self.event_id, reservation["reservation_id"], part, token=self.admission)
+
+    async def change_types(self, reservation: ReservationView, types: TypesBody) -> ReservationView:
+        """Changes the price types of what is held; the places and the time stay."""
+        held = reservation["reservation_id"]
+        return await self.client.change_types(self.event_id, held, types, token=self.admission)
 
     async def extend(self, reservation: ReservationView) -> ReservationView:
         """Holds longer, once."""

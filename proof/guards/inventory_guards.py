@@ -427,7 +427,7 @@ SERVICE = (
     Guard(
         "Only what is held can be kept",
         "services/inventory/reservations/partial_release.py",
-        "if missing := sorted((seats | ga.keys()) - places) + too_many:",
+        "if missing := sorted((seats - {line.seat_id for line in held.seats}) | too_many):",
         "if missing := list[str]():",
         "test_a_request_for_stock_that_is_not_held_is_refused_and_changes_nothing",
     ),

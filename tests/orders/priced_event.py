@@ -15,7 +15,7 @@ FEES = [
     {"name": "Booking fee", "per": "ticket", "amount_minor": 150},
     {"name": "Order fee", "per": "order", "percent": 2.5},
 ]
-PRICE_TYPES = [
+PRICE_TYPES: list[dict[str, Any]] = [
     {"type_id": "adult", "name": "Adult"},
     {"type_id": "child", "name": "Child", "percent": 50, "proof": "A pupil's card"},
     {"type_id": "free", "name": "Under 3", "price_minor": 0},

@@ -4,7 +4,7 @@
 // idempotent by nature, so repeating a request is always safe.
 import type {
   CustomerDetails, JoinBody, JoinedAnswer, LineAnswer, OrderAccepted, OrderView, PassAnswer, Payment, QuoteAnswer, ReservationView, ReserveBody,
-  SectionList, StatusAnswer, TicketsAnswer,
+  SectionList, StatusAnswer, TicketsAnswer, TypesBody,
 } from "./documents";
 
 const TIMEOUT_MS = 20_000;
@@ -291,6 +291,11 @@ export class Fan extends Place {
   /** Holds seats, general admission or the best available, all or nothing. */
   hold(selection: ReserveBody, key = freshKey()): Promise<ReservationView> {
     return this.client.ask("POST", `${this.event}/reservations`, { body: selection, key, bearer: this.pass, patience: 4 });
+  }
+
+  /** Changes the price types of what is held: of seats that are not named to the usual one. The places and the time stay. */
+  changeTypes(held: ReservationView, body: TypesBody): Promise<ReservationView> {
+    return this.client.ask("POST", `${this.event}/reservations/${held.reservation_id}/types`, { body, bearer: this.pass, patience: 4 });
   }
 
   /** Orders what is held, at the price it is quoted now. One reservation makes one order, however often it is sent. */

@@ -143,3 +143,13 @@ test("prices are asked for once, and shown without fees while nobody knows them"
   await prices.together([[5000, 2]]);
   assert.equal(asked.length, 2);
 });
+
+test("the price types of a hold are changed with the fan's pass", async () => {
+  const asked = answerWith((_, nth) => (nth === 1 ? { pass: "p", checkout_key: "k" } : { reservation_id: "r" }));
+  const fan = new Fan(new Client("", { cookies: false }), "show");
+  await fan.claim();
+  const held = await fan.changeTypes({ reservation_id: "r" }, { types: { "A-1-1": "child" } });
+  const { method, path, body, headers } = asked[1];
+  assert.deepEqual([method, path, body], ["POST", "/events/show/reservations/r/types", { types: { "A-1-1": "child" } }]);
+  assert.deepEqual([headers.Authorization, held], ["Bearer p", { reservation_id: "r" }]);
+});

@@ -17,7 +17,7 @@ import pytest
 from pypdf import PdfReader
 
 from onsale.client import Problem
-from onsale.client.fan_documents import CustomerDetails
+from onsale.client.fan_documents import CustomerDetails, NewOrder
 from onsale.local.engines import with_driver
 from tests.journeys.buying.test_examples import PAGES, ROOT, folder, run_page  # noqa: F401 - a fixture
 from tests.support.running.suite import RunningSuite, bearer, card, fan_of, refusal
@@ -123,12 +123,13 @@ async def test_a_ticket_has_its_name_also_after_a_change(suite: RunningSuite) ->
         quote = await fan.client.quote({"reservation_id": held["reservation_id"]}, token=fan.admission)
         assert asked["names"] == quote["names"] == "ticket"
         assert asked["names_until"] == asked["starts_at"]
-        order = {
+        order: NewOrder = {
             "reservation_id": held["reservation_id"], "expected_total_minor": quote["total_minor"], "currency": "EUR",
             "customer": SAME, "payment": card("ok"), "names": ["Ada Lovelace"],
         }  # fmt: skip
         assert await refusal(fan.client.create_order(order, token=fan.admission)) == (422, "ticket-names-refused")
-        answer = await fan.client.create_order(order | {"names": ["Ada Lovelace", "Bob"]}, token=fan.admission)
+        order["names"] = ["Ada Lovelace", "Bob"]
+        answer = await fan.client.create_order(order, token=fan.admission)
         await fan.settled(answer)
         reference, key, owner = answer["reference"], answer["order_token"], bearer(answer["order_token"])
         first, second = (await fan.client.tickets(reference, token=key))["tickets"]

@@ -50,6 +50,13 @@ def test_a_ticket_that_the_list_calls_void_is_refused(verify, tmp_path):
     assert verify(code, "--tickets", void_list) == (1, "refused: it is void since 2026-05-01 10:00Z (show moved)\n")
 
 
+def test_a_ticket_of_a_price_type_says_its_type_and_what_is_shown(verify, tmp_path):
+    code = sign_ticket(KEYS, TICKET._replace(type_id="child"))
+    assert "A-1-12, child, order" in verify(code)[1]
+    listed = ticket_list(tmp_path / "list", proof="A [red] card")
+    assert verify(code, "--tickets", listed)[1].endswith("; to be shown: A [red] card\n")
+
+
 def test_a_rotating_code_needs_the_ticket_list_and_the_current_time(verify, tmp_path):
     signed = sign_ticket(KEYS, TICKET._replace(window_s=30))
     now = f"{signed}.{rotating_code(SECRET, 30, at_s=time.time())}"

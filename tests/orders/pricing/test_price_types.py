@@ -34,7 +34,7 @@ from tests.orders.priced_event import FEES, PRICE_TYPES, Sale, open_sale
 from tests.orders.pricing.test_prices import DISCOUNTS, LINES
 from tests.orders.pricing.test_prices import FEES as ANY_FEE
 from tests.orders.pricing.test_prices import TAXES as ANY_TAX
-from tests.orders.shop import Shop, pass_header
+from tests.orders.shop import VIEWER_SECRET, Shop, pass_header
 from tests.support.running.suite import problem
 
 TYPES = TypeNames([TypeName("adult", "Adult"), TypeName("child", "Child", "A pupil's card"), TypeName("old", "Senior")])
@@ -143,6 +143,15 @@ def test_an_included_tax_is_exact_and_rounded_once_over_all_types(lines: list[Re
             assert abs(found.base_minor - net) <= Fraction(1, 2)
 
 
+@settings(deadline=None)
+@given(TYPED_LINES, RULES)
+def test_three_digit_amounts_of_types_can_be_charged_and_refunded(lines: list[ReservedItem], rules: PriceRules) -> None:
+    lines = [line.model_copy(update={"unit_price_minor": line.unit_price_minor // 10 * 10}) for line in lines]
+    fees = [fee.model_copy(update={"amount_minor": 250}) if fee.amount_minor else fee for fee in rules.fees]
+    quoted = quote.price(lines, rules.model_copy(update={"fees": fees}), currency="KWD", types=TYPES)
+    assert all(line.paid_minor % 10 == 0 for line in quoted.lines)
+
+
 def ticket(price_minor: int, type_id: str = "", quantity: int = 1) -> ReservedItem:
     return ReservedItem(section_id="GA1", quantity=quantity, unit_price_minor=price_minor, type_id=type_id)
 
@@ -219,7 +228,7 @@ def test_fees_and_taxes_name_price_types_of_the_event() -> None:
 async def test_a_price_of_a_type_that_nobody_can_charge_is_refused_with_the_file(processes: OrdersProcesses) -> None:
     """Stripe takes 50 cents at least."""
     sale = Sale(await processes.open(sandbox_limits="stripe"))
-    dear: list[Any] = [PRICE_TYPES[0], {"type_id": "child", "name": "Child", "price_minor": 10}]
+    dear = [PRICE_TYPES[0], {"type_id": "child", "name": "Child", "price_minor": 10}]
     refused = await sale.apply_event_file(price_types=dear)
     assert problem(refused) == (422, "invalid-request")
     assert "sections.0 for price type child" in refused.json()["detail"]
@@ -236,6 +245,20 @@ async def test_amounts_of_a_type_are_checked_with_its_own_fees(processes: Orders
     assert [refusal.split(":")[0] for refusal in answer.json()["refusals"]] == [
         "a ticket of EUR 0.40", "a ticket of EUR 0.30 (free)"
     ]  # fmt: skip
+
+
+async def test_the_same_file_changes_nothing_and_is_read_back_with_its_types(shop: Shop) -> None:
+    sale = Sale(shop)
+    rules: dict[str, Any] = {
+        "fees": [{"name": "F", "per": "ticket", "amount_minor": 1, "percent": None, "types": ["adult", "child"]}],
+        "taxes": [{"name": "T", "percent": "7", "included": True, "types": ["child"]}],
+    }
+    assert (await sale.apply_event_file(price_types=PRICE_TYPES, **rules)).json()["changed"] is True
+    assert (await sale.apply_event_file(price_types=PRICE_TYPES, **rules)).json()["changed"] is False
+    read = (await sale.admin_request("GET", "", secret=VIEWER_SECRET)).json()
+    assert (read["fees"], read["taxes"]) == (rules["fees"], rules["taxes"])
+    named = [{**each, "name": each["name"].upper()} for each in PRICE_TYPES]
+    assert (await sale.apply_event_file(price_types=named, **rules)).json()["changed"] is True
 
 
 # -- orders ------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import { Choice } from "./choice.js";
 export class HeldTickets {
   #asking = false;
   #choices = [];
+  #changing = Promise.resolve();
 
   /** Calls `kept(reservation)` with what is held now, `last()` if the only ticket is to go, `refused(problem)` if nothing
    * changed for another reason than a price type. */
@@ -40,20 +41,32 @@ export class HeldTickets {
     return choice;
   }
 
-  async #change(n, place, { type_id: typeId, name }) {
+  /** Changes follow each other, however fast they are chosen; an earlier one may have moved the tickets of a section. */
+  #change(n, place, type) {
+    const choice = this.#choices[n];
+    const held = this.tickets[n];
+    choice.typeId = type.type_id;
+    choice.update();
+    const back = () => {
+      choice.typeId = held.type_id;
+      choice.update();
+    };
+    this.#changing = this.#changing.catch(() => {}).then(() => this.#changed(held, this.#find(held, n), place, type, back));
+  }
+
+  /** Where a ticket is: one of a section without seats is any of its type. */
+  #find({ section_id: section, seat_id: seat, type_id: typeId }, n) {
+    const isIt = (ticket) => (seat ? ticket.seat_id === seat : ticket.section_id === section && !ticket.seat_id && ticket.type_id === typeId);
+    return isIt(this.tickets[n] ?? {}) ? n : this.tickets.findIndex(isIt);
+  }
+
+  async #changed(held, n, place, { type_id: typeId, name }, back) {
     const { seats, ga } = parts(this.tickets.map((ticket, m) => (m === n ? { ...ticket, type_id: typeId } : ticket)));
     const types = Object.fromEntries(seats.map(({ seat_id: seat, type_id: type }) => [seat, type]));
     const { code } = this.types.basket;
-    const choice = this.#choices[n];
-    const held = choice.typeId;
-    choice.typeId = typeId;
-    choice.update();
-    const changed = await this.#ask("types", { types, ga, ...(code && { code }) });
-    if (!changed) {
-      choice.typeId = held;
-      return choice.update();
-    }
-    this.#choices[n].select.focus();
+    const changed = n >= 0 && (await this.#ask("types", { types, ga, ...(code && { code }) }));
+    if (!changed) return back();
+    this.#choices[this.#find({ ...held, type_id: typeId }, n)]?.select.focus();
     await changed.quoted;
     return announce(fill(texts.type_changed, { place, type: name, total: byId("held-total").textContent }));
   }

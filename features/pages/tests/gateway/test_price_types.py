@@ -30,7 +30,7 @@ TYPES: list[dict[str, Any]] = [
     {"type_id": "carer", "name": "Companion", "companion_of": ["chair"], "traits": ["companion"]},
 ]
 PRICES = {"child": 1500, "senior": 2400, "member": 1000, "early": 2700}
-SECTION = {
+SECTION: dict[str, Any] = {
     "type": "std", "capacity": 50, "price_minor": 3000, "regular_price_minor": 3000, "currency": "EUR",
     "price_levels": [], "prices": PRICES, "rows": None, "seats_per_row": None,
 }  # fmt: skip

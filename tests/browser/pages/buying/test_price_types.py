@@ -189,6 +189,25 @@ async def test_types_change_while_the_hold_lives_and_the_new_total_is_told(page:
     assert site.bodies("POST /orders")[0]["expected_total_minor"] == 2600 + 2500
 
 
+async def test_changes_in_quick_succession_all_count(page: Any, site: RecordedSite) -> None:
+    await come_in(page, site, "family")
+    for _ in range(3):
+        await plus(page, "Gallery · Adult").click()
+    await hold(page)
+    await page.evaluate("""() => {
+        for (const [n, type] of [[0, "child"], [2, "senior"], [1, "child"]]) {
+            const select = document.querySelectorAll("#held-tickets select")[n];
+            select.value = type;
+            select.dispatchEvent(new Event("change"));
+        }
+    }""")
+    await expect(page.locator("#held-total")).to_have_text("€57.00")
+    assert site.bodies(TYPES)[-1]["ga"] == [
+        {"section_id": "GA1", "type_id": "child", "quantity": 2},
+        {"section_id": "GA1", "type_id": "senior", "quantity": 1},
+    ]
+
+
 async def test_a_refused_change_keeps_the_type_and_says_why(page: Any, site: RecordedSite) -> None:
     await come_in(page, site, "family")
     await choose_seats(page, seats=("A-4-1", "A-4-2"))
