@@ -134,14 +134,10 @@ def _reservation(what: str) -> Recorder:
 
 
 def _reservation_facts(answer: Facts) -> Facts:
-    """With its tickets of price types, if the event has any: seat or section, type and number of each."""
-    typed = [
-        [each["seat_id"] or each["section_id"], each["type_id"], each["quantity"]]
-        for each in answer.get("tickets", ())
-        if each["type_id"]
-    ]
-    facts = _some(answer, *RESERVATION) | {"until_ms": _ms(answer.get("reserved_until"))}
-    return {**facts, "typed": typed} if typed else facts
+    """With each ticket's price type and price, if the event has price types."""
+    names = ("section_id", "seat_id", "quantity", "type_id", "unit_price_minor")
+    tickets = [_some(each, *names) for each in answer.get("tickets", []) if each.get("type_id")]
+    return _some(answer, *RESERVATION) | {"until_ms": _ms(answer.get("reserved_until")), "tickets": tickets or None}
 
 
 def _released(_: Exchange, names: dict[str, str]) -> list[Facts]:
@@ -222,7 +218,7 @@ RECORDED: dict[tuple[str, str], Recorder] = {
     ("GET", "/events/{event_id}/reservations/{reservation_id}"): _reservation("reservation"),
     ("POST", "/events/{event_id}/reservations/{reservation_id}/extend"): _reservation("hold_extended"),
     ("POST", "/events/{event_id}/reservations/{reservation_id}/keep"): _reservation("kept"),
-    ("POST", "/events/{event_id}/reservations/{reservation_id}/types"): _reservation("retyped"),
+    ("POST", "/events/{event_id}/reservations/{reservation_id}/types"): _reservation("types_changed"),
     ("DELETE", "/events/{event_id}/reservations/{reservation_id}"): _released,
     ("POST", "/orders"): _ordered,
     ("GET", "/orders"): _orders,

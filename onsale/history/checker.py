@@ -15,6 +15,7 @@ from onsale.history.checks.money import Money
 from onsale.history.checks.orders import Calls, Orders
 from onsale.history.checks.places import Places, Positions
 from onsale.history.checks.seats import Holds, Seats
+from onsale.history.checks.types import Types
 
 
 class BadHistory(Exception):
@@ -46,7 +47,8 @@ async def check(path: Path, sources: Sources, events: Collection[str] = ()) -> R
     async with open_books(sources, events) as books:
         faults = Faults()
         checks = [
-            Places(faults), Calls(await _windows(books)), Positions(faults), Holds(), Seats(), Orders(), Keys(), Money()
+            Places(faults), Calls(await _windows(books)), Positions(faults), Holds(), Seats(), Types(), Orders(),
+            Keys(), Money(),
         ]  # fmt: skip
         read = read_through(path, checks, faults, events)
         for each in checks:

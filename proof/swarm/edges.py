@@ -31,8 +31,9 @@ ROOM: Mapping[str, Sequence[Any]] = {
 SALES: Mapping[str, Sequence[Any]] = {
     "hold_ttl_s": (5, 8, 20), "pay_ttl_s": (5, 10, 20), "grace_s": (0, 2, 5), "tickets_per_order": (1, 4, 6),
     "tickets_per_customer": (0, 4, 6), "active_reservations_per_customer": (0, 1), "open_orders_per_customer": (0, 1),
-    "avoid_single_seats": (True, False),
+    "avoid_single_seats": (True, False), "single_seats": ("allow", "tell", "refuse"),
 }  # fmt: skip
+TYPES: Mapping[str, Sequence[Any]] = {"child": (1, 3, 12, None), "carer": (2, None)}  # so many there are in all
 CHANGED_SETTINGS_MAX = 8
 
 

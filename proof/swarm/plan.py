@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import orjson
 
-from proof.swarm.edges import ROOM, SALES, draw, draw_settings
+from proof.swarm.edges import ROOM, SALES, TYPES, draw, draw_settings
 from proof.swarm.faults.machine import FAULTS
 from shared.routes import SALE_SERVICES
 
@@ -19,6 +19,7 @@ ACTIONS = (
     "change rate", "pause", "admit", "block seat", "unblock seat", "resize", "open allotment", "refund order",
     "refund ticket", "edit event", "rebuild room", "reconcile", "release holds", "cancel order",
 )  # fmt: skip
+BEFORE_TYPES = "OtherVersion"  # its earlier code knows no price types
 ARRIVE_OVER_S = 8.0
 FAULTS_OVER_S = 12.0
 
@@ -57,7 +58,9 @@ class PlannedAction:
 
 @dataclass(frozen=True)
 class Plan:
-    """`copies` says how many processes each service has; `room` and `sales` are parts of the event file."""
+    """`copies` says how many processes each service has; `room` and `sales` are parts of the event file, and so are
+    the numbers of its price types, `types`.
+    """
 
     seed: int
     copies: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SALE_SERVICES, 1))
@@ -67,18 +70,21 @@ class Plan:
     fans: tuple[PlannedFan, ...] = ()
     actions: tuple[PlannedAction, ...] = ()
     faults: tuple[PlannedFault, ...] = ()
+    types: dict[str, int | None] = field(default_factory=dict)
 
     @classmethod
     def from_seed(cls, seed: int, kinds: Sequence[str], *, fans_max: int = 36, faults_max: int = 8) -> Self:
         """The same seed and kinds of faults make the same plan."""
         rng = random.Random(seed)
         copies: dict[str, int] = {service: rng.choice((1, 1, 2)) for service in SALE_SERVICES}
-        return cls(
+        plan = cls(
             seed, copies, draw_settings(rng), draw(rng, ROOM), draw(rng, SALES),
             fans=tuple(_fan(rng) for _ in range(rng.randint(min(10, fans_max), fans_max))),
             actions=tuple(_action(rng) for _ in range(rng.randint(0, 8))),
             faults=tuple(_faults(rng, kinds, programs(copies), rng.randint(2, faults_max))),
         )  # fmt: skip
+        has_types = rng.random() < 0.7 and not any(fault.kind == BEFORE_TYPES for fault in plan.faults)
+        return replace(plan, types=draw(rng, TYPES) if has_types else {})
 
     @classmethod
     def from_json(cls, line: str | bytes) -> Self:
@@ -100,7 +106,7 @@ class Plan:
 
     def with_default_settings(self) -> "Plan":
         plain = Plan(self.seed)
-        return replace(self, settings=plain.settings, room=plain.room, sales=plain.sales)
+        return replace(self, settings=plain.settings, room=plain.room, sales=plain.sales, types=plain.types)
 
     def with_one_copy(self) -> "Plan":
         """Faults of further copies happen to the first."""

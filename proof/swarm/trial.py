@@ -133,7 +133,7 @@ class TrialRun:
         tickets_max = self.plan.sales.get("tickets_per_order", 6)
         return Visit(
             self.site.fleet.url, http, self.site.event_id, planned, self.meetings, self.orders, page,
-            tickets_max=tickets_max,
+            tickets_max=tickets_max, types=self.plan.types,
         )  # fmt: skip
 
     async def _at(self, at_s: float) -> None:

@@ -7,7 +7,8 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
@@ -18,12 +19,15 @@ from onsale.client import Fan, Problem
 from onsale.client.connection import new_key
 from onsale.client.fan import CALLED, ENDED, Pace, Paying, is_over
 from onsale.client.fan_documents import (
+    BestAvailable,
+    GaTickets,
     KeepBody,
     OrderAccepted,
     OrderView,
     Payment,
     ReservationView,
     ReserveBody,
+    TypesBody,
 )
 from onsale.errors import OperatorError
 from proof.insistence import InsistentClient, Meetings
@@ -50,7 +54,7 @@ class Visit:
 
     def __init__(
         self, url: str, http: httpx.AsyncClient, event_id: str, plan: PlannedFan, meetings: Meetings, orders: list[str],
-        page: httpx.AsyncClient, *, tickets_max: int,
+        page: httpx.AsyncClient, *, tickets_max: int, types: Collection[str] = (),
     ) -> None:  # fmt: skip
         self.plan, self.meetings, self.orders, self.page = plan, meetings, orders, page
         self.rng = random.Random(plan.seed)
@@ -58,7 +62,7 @@ class Visit:
             url, meetings, http=http, rng=self.rng, repeats=plan.repeats, timeout_s=TIMEOUT_S
         )  # fmt: skip
         self.fan = Fan(client, event_id, customer={"name": "A fan", "email": f"fan-{plan.seed}@example.org"}, pace=PACE)
-        self.stage, self.tickets_max = "outside", tickets_max
+        self.stage, self.tickets_max, self.types = "outside", tickets_max, types
         self.bought = False
 
     async def live(self) -> None:
@@ -103,7 +107,9 @@ class Visit:
         self.stage = "hold"
         for _ in range(PICKS_MAX):
             try:
-                return await self.fan.hold(self._selection(), key=self._new_key())
+                held = await self.fan.hold(self._selection(), key=self._new_key())
+                self._compare_prices(held)
+                return await self._with_other_types(held)
             except Problem as refused:
                 if refused.status != 409:
                     raise
@@ -118,13 +124,56 @@ class Visit:
         )
         seats = [f"A-{row}-{number}" for number in range(seat, min(seat + count, SEATS_PER_ROW + 1))]
         if kind == "best":
-            return {"best_available": {"quantity": count, "section_id": self.rng.choice(("A", "GA1"))}}
+            best: BestAvailable = {"quantity": count, "section_id": self.rng.choice(("A", "GA1"))}
+            if self.types and self.rng.random() < 0.5:
+                best["types"] = {"child": self.rng.randint(1, count)}
+            return {"best_available": best}
         selection: ReserveBody = {}
         if kind != "ga":
             selection["seats"] = seats
         if kind != "seats":
             selection["ga"] = [{"section_id": "GA1", "quantity": count}]
-        return selection
+        return {**selection, **self._typed(seats if kind != "ga" else [], count if kind != "seats" else 0)}
+
+    def _typed(self, seats: Sequence[str], ga: int) -> TypesBody:
+        """These places at price types of the fan's choice: some of them are carers without a child, and refused."""
+        if not self.types:
+            return {}
+        kinds = Counter(self.rng.choices((None, "child", "carer"), (6, 4, 1), k=ga))
+        parts: list[GaTickets] = [{"section_id": "GA1", "quantity": n, "type_id": kind} for kind, n in kinds.items()]
+        wanted: TypesBody = {"ga": parts} if parts else {}
+        if children := {seat: "child" for seat in seats if self.rng.random() < 0.4}:
+            wanted["types"] = children
+        return wanted
+
+    async def _with_other_types(self, held: ReservationView) -> ReservationView:
+        """Changes the price types now and then; what is refused stays as it was."""
+        if not self.types or self.rng.random() < 0.5:
+            return held
+        wanted = self._typed(held["seats"], sum(part["quantity"] for part in held["ga"] if part["section_id"] == "GA1"))
+        try:
+            changed = await self.fan.client.change_types(
+                self.fan.event_id, held["reservation_id"], wanted, token=self.fan.admission
+            )  # fmt: skip
+        except Problem as refused:
+            if refused.status != 409:
+                raise
+            return held
+        self._compare_prices(changed)
+        return changed
+
+    def _compare_prices(self, held: ReservationView) -> None:
+        """Each ticket costs what the event file says of its type at its place; no carer is without a child."""
+        counts, total = Counter[str](), 0
+        for ticket in held["tickets"]:
+            kind = ticket["type_id"] or "adult"
+            counts[kind] += ticket["quantity"]
+            total += ticket["quantity"] * ticket["unit_price_minor"]
+            expected = PRICES.get((ticket["section_id"], kind))
+            if expected != ticket["unit_price_minor"]:
+                self.meetings.found.append(f"a ticket does not cost {expected}: {ticket}")
+        if total != held["total_amount_minor_units"] or counts["carer"] > counts["child"]:
+            self.meetings.found.append(f"these tickets are not sold together at this price: {held}")
 
     async def pay(self, held: ReservationView, method: str) -> OrderAccepted:
         self.stage = "order"
@@ -244,7 +293,8 @@ def _first_of(held: ReservationView) -> KeepBody:
     """One of its places."""
     if held["seats"]:
         return {"seats": held["seats"][:1]}
-    return {"ga": [{"section_id": held["ga"][0]["section_id"], "quantity": 1}]}
+    ticket = held["tickets"][0]
+    return {"ga": [{"section_id": ticket["section_id"], "quantity": 1, "type_id": ticket["type_id"]}]}
 
 
 def _payment(method: str) -> Payment:
@@ -259,6 +309,10 @@ BEHAVIOURS: Mapping[str, Callable[[Visit], Awaitable[None]]] = {
 }  # fmt: skip
 
 
+PRICES = {
+    ("A", "adult"): 5250, ("A", "child"): 2000, ("GA1", "adult"): 3000, ("GA1", "child"): 1500, ("GA1", "carer"): 0,
+    ("PROBE", "adult"): 90000,
+}  # fmt: skip
 FLOOR_PLACES, PROBE_PLACES = 40, 4
 PROBE_SECTION = "PROBE"
 REASON = {"reason": "swarm"}
@@ -271,15 +325,27 @@ def event_file(event_id: str, plan: Plan) -> EventFile:
         "starts_at": "2030-01-01T20:00:00Z",
         "room": {"rate_per_s": 20, "burst": 20, "max_active": 200, **plan.room},
         "sales": {"hold_ttl_s": 20, "pay_ttl_s": 20, "active_reservations_per_customer": 0, **plan.sales},
+        "price_types": _price_types(plan.types),
         "sections": [
             {"section_id": "A", "name": "Block A", "kind": "seated", "rows": ROWS, "seats_per_row": SEATS_PER_ROW,
-             "price_minor": 5000, "fee_minor": 250},
+             "price_minor": 5000, "fee_minor": 250, "prices": {"child": 2000} if plan.types else {}},
             {"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": FLOOR_PLACES, "price_minor": 3000},
             {"section_id": PROBE_SECTION, "name": "Balcony", "kind": "ga", "capacity": PROBE_PLACES,
              "price_minor": 90000},
         ],
         "allotments": [{"allotment_id": "house", "name": "House", "kind": "house", "seats": ["A-4-7", "A-4-8"]}],
     })  # fmt: skip
+
+
+def _price_types(quotas: Mapping[str, int | None]) -> list[dict[str, Any]]:
+    if not quotas:
+        return []
+    return [
+        {"type_id": "adult", "name": "Adult"},
+        {"type_id": "child", "name": "Child", "percent": 50, "fee_minor": 0, "quota": quotas["child"]},
+        {"type_id": "carer", "name": "Companion", "price_minor": 0, "companion_of": ["child"],
+         "quota": quotas["carer"]},
+    ]  # fmt: skip
 
 
 class SwarmOperator:

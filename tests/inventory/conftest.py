@@ -127,11 +127,12 @@ class Inventory:
         return str(answer.json()["reservation_id"])
 
     async def fan_request(
-        self, method: str, reservation_id: str, holder: str = "fan", *, more: str = "", **pass_fields: Any
-    ) -> httpx.Response:
+        self, method: str, reservation_id: str, holder: str = "fan", *, more: str = "", body: Any = None,
+        **pass_fields: Any,
+    ) -> httpx.Response:  # fmt: skip
         """A fan's request about a reservation."""
-        headers = bearer(make_pass(holder, **pass_fields))
-        return await self.fans.request(method, f"/events/{EVENT}/reservations/{reservation_id}{more}", headers=headers)
+        path, headers = f"/events/{EVENT}/reservations/{reservation_id}{more}", bearer(make_pass(holder, **pass_fields))
+        return await self.fans.request(method, path, headers=headers, json=body)
 
     async def read_as(self, token: str, reservation_id: str) -> httpx.Response:
         return await self.fans.get(f"/events/{EVENT}/reservations/{reservation_id}", headers=bearer(token))

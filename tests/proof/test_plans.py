@@ -33,6 +33,10 @@ def test_300_seeds_reach_every_fault_behaviour_action_and_setting() -> None:
     assert {fan.behaviour for plan in PLANS for fan in plan.fans} == set(BEHAVIOURS)
     assert {action.action for plan in PLANS for action in plan.actions} == set(ACTIONS)
     assert {name for plan in PLANS for name in plan.settings} == set(edges.SETTINGS)
+    assert {quota for plan in PLANS for quota in plan.types.items()} == {
+        (type_id, quota) for type_id, quotas in edges.TYPES.items() for quota in quotas
+    }
+    assert not any(plan.types for plan in PLANS if any(fault.kind == "OtherVersion" for fault in plan.faults))
     killed = {fault.target for plan in PLANS for fault in plan.faults if fault.kind == Killed.__name__}
     assert killed > {*SALE_SERVICES, "valkey", "sandbox"}, "and second processes"
 

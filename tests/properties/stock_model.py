@@ -1,24 +1,56 @@
 """A model of the stock in plain Python: every reservation, and the outcome that each request must have."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 SEATS = tuple(f"A-{row}-{number}" for row in (1, 2) for number in (1, 2, 3))
-GA_CAPACITY = 5
+GA_CAPACITY, CHILDREN_MAX = 5, 3  # so many of the price type child there are in all
 TICKETS_MAX, LIVE_MAX = 4, 2
 HOLD_TTL_S, PAY_TTL_S, GRACE_S = 120, 60, 5
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Seats, and a number of GA tickets."""
+    """Seats, and a number of GA tickets: all of the usual price type but these seats and GA tickets of children, and GA
+    tickets of carers, each of whom needs a child.
+    """
 
     seats: frozenset[str]
     ga: int
+    child_seats: frozenset[str] = frozenset()
+    ga_children: int = 0
+    ga_carers: int = 0
 
     @property
     def size(self) -> int:
         return len(self.seats) + self.ga
+
+    @property
+    def children(self) -> int:
+        return len(self.child_seats) + self.ga_children
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether no carer is without a child."""
+        return self.ga_carers <= self.children
+
+    @property
+    def types(self) -> dict[str, int]:
+        """Tickets by price type, without the usual one."""
+        return {name: n for name, n in (("carer", self.ga_carers), ("child", self.children)) if n}
+
+    def typed(self, child_seats: Iterable[str], ga_children: int, ga_carers: int) -> "Selection":
+        """The same places, with as many of these price types as there are tickets for."""
+        children = min(ga_children, self.ga)
+        carers = min(ga_carers, self.ga - children)
+        return Selection(self.seats, self.ga, self.seats.intersection(child_seats), children, carers)
+
+    def kept(self, seats: frozenset[str], ga: int) -> "Selection":
+        """What is left of it if these seats and so many GA tickets are kept: carers and children rather than others."""
+        ga_carers = min(self.ga_carers, ga)
+        children = min(self.ga_children, ga - ga_carers)
+        return Selection(self.seats & seats, min(self.ga, ga), self.child_seats & seats, children, ga_carers)
 
 
 NOTHING = Selection(frozenset(), 0)
@@ -69,6 +101,13 @@ class StockModel:
     def of_holder(self, holder: str) -> list[Reservation]:
         return [r for r in (*self.reservations.values(), *self.unwritten.values()) if r.holder == holder]
 
+    def types_taken(self, reservations: Iterable[Reservation]) -> Counter[str]:
+        """Live and sold tickets of each price type but the usual one."""
+        types = Counter[str]()
+        for reservation in reservations:
+            types.update(reservation.selection.types if reservation.owns_stock else {})
+        return types
+
     def taken(self, reservations: Iterable[Reservation]) -> tuple[set[str], int]:
         owners = [reservation for reservation in reservations if reservation.owns_stock]
         return {seat for r in owners for seat in r.selection.seats}, sum(r.selection.ga for r in owners)
@@ -81,12 +120,17 @@ class StockModel:
             r for r in self.reservations.values() if r.reservation_id in self.out_of_sync or r.is_overdue(now_ms)
         ]
         return not any(
-            r.holder == holder or r.requested.seats & selection.seats or (r.requested.ga and selection.ga)
+            r.holder == holder
+            or r.requested.seats & selection.seats
+            or (r.requested.ga and selection.ga)
+            or (selection.children and (r.requested.children or r.selection.children))
             for r in (*unfinished, *self.unwritten.values())
         )
 
     def expected_outcome(self, holder: str, selection: Selection) -> str:
         """The outcome of a request that is predictable."""
+        if not selection.is_allowed:
+            return "price-type-refused"
         if self.redis_lost:
             return "unavailable"
         own = self.of_holder(holder)
@@ -99,12 +143,36 @@ class StockModel:
         seats, ga = self.taken((*self.reservations.values(), *self.unwritten.values()))
         if seats & selection.seats:
             return "seats-taken"
+        children = self.types_taken((*self.reservations.values(), *self.unwritten.values()))["child"]
+        if selection.children and children + selection.children > CHILDREN_MAX:
+            return "sold-out"
         return "sold-out" if selection.ga and ga + selection.ga > GA_CAPACITY else "held"
+
+    def expected_change(self, reservation: Reservation, wanted: Selection, now_ms: int) -> set[str] | None:
+        """What a change of the price types of a reservation may come to; None where nothing is promised."""
+        if not wanted.is_allowed:
+            return {"price-type-refused"}
+        if reservation.status != "pending_payment" or reservation.is_overdue(now_ms) or reservation.reference:
+            return {"payment-in-progress", "already-bought", "hold-expired"}
+        if wanted == reservation.selection:
+            return {"changed"}
+        if self.redis_outdated:
+            return None
+        if self.redis_lost:
+            return {"unavailable"}
+        if self.unwritten or self.out_of_sync or any(r.is_overdue(now_ms) for r in self.reservations.values()):
+            return {"changed", "sold-out", "unavailable"}
+        more = wanted.children - reservation.selection.children
+        children = self.types_taken(self.reservations.values())["child"]
+        return {"sold-out" if more > 0 and children + more > CHILDREN_MAX else "changed"}
 
     def write(self, reservation: Reservation) -> None:
         """The database has the reservation: its stock must not belong to another one."""
-        others = (r for r in self.reservations.values() if r.reservation_id != reservation.reservation_id)
+        others = [r for r in self.reservations.values() if r.reservation_id != reservation.reservation_id]
         seats, ga = self.taken(others)
+        assert reservation.selection.is_allowed, f"{reservation} has a carer without a child"
+        children = self.types_taken(others)["child"] + reservation.selection.children
+        assert children <= CHILDREN_MAX, f"{reservation} has more children than there are tickets for"
         assert not seats & reservation.selection.seats, f"{reservation} has seats of another reservation"
         assert ga + reservation.selection.ga <= GA_CAPACITY, f"{reservation} has GA tickets above the capacity"
         self.reservations[reservation.reservation_id] = reservation
@@ -112,7 +180,10 @@ class StockModel:
     def is_free(self, reservation: Reservation) -> bool:
         """Whether the database has all stock of the reservation left."""
         seats, ga = self.taken(self.reservations.values())
-        return not seats & reservation.selection.seats and ga + reservation.selection.ga <= GA_CAPACITY
+        wanted, children = reservation.selection, self.types_taken(self.reservations.values())["child"]
+        if wanted.children and children + wanted.children > CHILDREN_MAX:
+            return False
+        return not seats & wanted.seats and ga + wanted.ga <= GA_CAPACITY
 
     def step(self, verb: str, reservation: Reservation, reference: str, now_ms: int) -> str:
         """Applies a step of a payment and returns its outcome."""

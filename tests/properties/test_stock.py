@@ -18,6 +18,7 @@ from sqlalchemy import text
 
 from services.inventory import app as inventory_app
 from services.inventory.api.reservations import ReserveBody, build_request
+from services.inventory.layout import layout as places
 from services.inventory.reconcile.redis_diff import differences, read_redis_stock
 from services.inventory.redis_keys import Keys
 from services.inventory.reservations import payment
@@ -27,6 +28,7 @@ from services.inventory.store.reservations import ReservationRow
 from services.inventory.store.snapshot import read_stock
 from services.inventory.tables import metadata
 from shared.contracts.admin.inventory import ReconcilePass
+from shared.contracts.event_parts.price_types import QUOTA_MAX
 from shared.contracts.inventory import Binding, PaymentStep
 from shared.errors.problems import Problem
 from shared.runtime.clock import now_ms
@@ -35,6 +37,7 @@ from tests.inventory.conftest import EVENT, Inventory, event_file, settings_of, 
 from tests.properties.examples import bounded, run_machine
 from tests.properties.paused_process import PausedProcess
 from tests.properties.stock_model import (
+    CHILDREN_MAX,
     GA_CAPACITY,
     GRACE_S,
     HOLD_TTL_S,
@@ -52,6 +55,41 @@ ROWS = text(
     "SELECT reservation_id, status, order_reference, reserved_until_ms, fingerprint = '' AS tombstone "
     "FROM inventory.reservation ORDER BY reservation_id"
 )
+
+
+TYPE_ROWS = text(
+    "SELECT type_id, CAST(sum(n) AS int) AS n FROM ("
+    " SELECT event_id, reservation_id, type_id, 1 AS n FROM inventory.reservation_seat"
+    " UNION ALL SELECT event_id, reservation_id, type_id, quantity FROM inventory.reservation_ga) AS line "
+    "JOIN inventory.reservation USING (event_id, reservation_id) "
+    "WHERE type_id <> '' AND status IN ('pending_payment', 'paying', 'confirmed') GROUP BY type_id"
+)
+TYPES = [
+    {"type_id": "adult", "name": "Adult"},
+    {"type_id": "child", "name": "Child", "percent": 50, "quota": CHILDREN_MAX},
+    {"type_id": "carer", "name": "Companion", "price_minor": 0, "companion_of": ["child"]},
+]
+
+
+def ga_of(selection: Selection) -> list[dict[str, Any]]:
+    """The GA tickets of a selection by price type."""
+    usual = selection.ga - selection.ga_children - selection.ga_carers
+    of_types = (("child", selection.ga_children), ("carer", selection.ga_carers))
+    parts = [{"section_id": "GA1", "quantity": usual}] if usual else []
+    return parts + [{"section_id": "GA1", "quantity": n, "type_id": type_id} for type_id, n in of_types if n]
+
+
+def typed(selection: Selection) -> dict[str, Any]:
+    """The price types of a selection as requests name them."""
+    return {"types": dict.fromkeys(sorted(selection.child_seats), "child"), "ga": ga_of(selection)}
+
+
+def selection_of(requested: places.Selection) -> Selection:
+    """As the model has it."""
+    seats = frozenset(seat.seat_id for seat in requested.seats)
+    children = frozenset(seat.seat_id for seat in requested.seats if seat.type_id == "child")
+    ga = {line.type_id: line.quantity for line in requested.ga}
+    return Selection(seats, sum(ga.values()), children, ga.get("child", 0), ga.get("carer", 0))
 
 
 class StockSystem(RuleBasedStateMachine):
@@ -81,6 +119,7 @@ class StockSystem(RuleBasedStateMachine):
         )  # fmt: skip
         seated, _, ga = file["sections"]
         file["sections"] = [seated | {"rows": 2, "seats_per_row": 3}, ga | {"capacity": GA_CAPACITY}]
+        file["price_types"] = TYPES
         assert (await self.inventory.put(file)).is_success
         await self.state.redis_monitor.check()
         self.state.reconciler._clock = lambda: self.reconcile_s
@@ -95,8 +134,7 @@ class StockSystem(RuleBasedStateMachine):
     def request(self, holder: str, selection: Selection, key: str) -> Any:
         at = now_ms() // 1000
         admission = Pass(EVENT, holder, f"jti-{holder}", 1, 0, 7, 6, at, at + 900)
-        ga = {"ga_section": "GA1", "ga_quantity": selection.ga} if selection.ga else {}
-        body = ReserveBody.model_validate({"seats": sorted(selection.seats), **ga})
+        body = ReserveBody.model_validate({"seats": sorted(selection.seats), **typed(selection)})
         return build_request(self.state.catalogue.layout(EVENT), admission, body, key)
 
     def new_key(self) -> str:
@@ -134,19 +172,30 @@ class StockSystem(RuleBasedStateMachine):
             assert abs(row.reserved_until_ms - reservation.until_ms) < EDGE_MS
             reservation.until_ms = row.reserved_until_ms
 
+    async def types_in_database(self) -> dict[str, int]:
+        """Live and sold tickets of each price type but the usual one."""
+        async with self.state.db.connect() as connection:
+            return {row.type_id: row.n for row in await connection.execute(TYPE_ROWS)}
+
     @invariant()
     def database_and_redis_match_the_model(self) -> None:
         self.run(self.read_database())
         stock = self.run(read_stock(self.state.db, EVENT))
         seats, ga = self.model.taken(self.model.reservations.values())
         available = {section_id: section.available for section_id, section in stock.sections.items()}
-        assert available == {"A": len(SEATS) - len(seats), "GA1": GA_CAPACITY - ga}
+        types = self.model.types_taken(self.model.reservations.values())
+        assert available == {
+            "A": len(SEATS) - len(seats), "GA1": GA_CAPACITY - ga, "~child": CHILDREN_MAX - types["child"],
+            "~carer": QUOTA_MAX - types["carer"],
+        }  # fmt: skip
+        assert self.run(self.types_in_database()) == {name: n for name, n in types.items() if n}
         assert all(x.available + x.held + x.sold == x.capacity for x in stock.sections.values())
         if not (self.model.redis_lost or self.model.out_of_sync):
             redis_stock = self.run(read_redis_stock(self.redis, EVENT, self.state.catalogue.layout(EVENT)))
             found = set(differences(redis_stock, stock))
             assert bool(found) == bool(self.model.unwritten), found
-            unwritten = sum(reservation.selection.size for reservation in self.model.unwritten.values())
+            selections = [reservation.selection for reservation in self.model.unwritten.values()]
+            unwritten = sum(each.size + each.types.get("child", 0) + each.types.get("carer", 0) for each in selections)
             held = sum(x.held for x in stock.sections.values()) + unwritten
             assert sum(redis_stock.counts.get(f"{s}:held", 0) for s in stock.sections) == held
         self.invariants_held = True
@@ -181,9 +230,11 @@ class StockSystem(RuleBasedStateMachine):
 
 
 FAN = st.sampled_from(["ann", "ben", "cyd", "dee"])
-SELECTION = st.builds(Selection, st.frozensets(st.sampled_from(SEATS), max_size=2), st.integers(0, 3)).filter(
+CHILD_SEATS, CHILDREN, CARERS = st.frozensets(st.sampled_from(SEATS), max_size=3), st.integers(0, 2), st.integers(0, 1)
+PLACES = st.builds(Selection, st.frozensets(st.sampled_from(SEATS), max_size=2), st.integers(0, 3)).filter(
     lambda selection: selection.size
 )
+SELECTION = st.builds(Selection.typed, PLACES, CHILD_SEATS, CHILDREN, CARERS)
 REFERENCE = st.sampled_from(["order-1", "order-2"])
 VERB = st.sampled_from(["begin", "begin", "confirm", "end", "unbind", "release", "reacquire"])
 LATER_S = st.sampled_from([0.0, 4.0, 6.0, PAY_TTL_S + GRACE_S + 1, HOLD_TTL_S + GRACE_S + 1])
@@ -245,12 +296,15 @@ class StockMachine(StockSystem):
         assert isinstance(again, ReservationRow)
         assert again.reservation_id == first.reservation_id
         if other != selection and first.reservation_id == self.request(holder, selection, key).reservation_id:
-            over_limit = {"limit-exceeded"} & {self.model.expected_outcome(holder, other)}
+            over_limit = {"limit-exceeded", "price-type-refused"} & {self.model.expected_outcome(holder, other)}
             assert self.run(self._reserve(holder, other, key)).slug in {"idempotency-key-reused", *over_limit}
 
     @rule(holder=FAN, selection=SELECTION, point=st.sampled_from(["after Redis", "after the database"]))
     def pause_a_process(self, holder: str, selection: Selection, point: str) -> None:
         if len(self.paused) >= PAUSED_MAX:
+            return
+
+        if not selection.is_allowed:
             return
 
         async def start_process() -> PausedProcess:
@@ -268,10 +322,8 @@ class StockMachine(StockSystem):
             self._record_answer_of(process)
 
     def _record_answer_of(self, process: PausedProcess) -> str:
-        requested = process.request.selection
-        seats, ga = frozenset(seat[2] for seat in requested.seats), sum(line.quantity for line in requested.ga)
         answer = process.answer.exception() or process.answer.result()
-        return self._record(process.request.holder, Selection(seats, ga), answer)
+        return self._record(process.request.holder, selection_of(process.request.selection), answer)
 
     @rule(which=ANY, dies=st.booleans())
     def resume_or_kill_a_process(self, which: int, dies: bool) -> None:
@@ -349,19 +401,19 @@ class StockMachine(StockSystem):
             reservation.extended = True
             reservation.until_ms = max(reservation.until_ms, at_ms + 1000 * HOLD_TTL_S)
 
-    @rule(which=ANY, part=SELECTION, arrive=ARRIVE)
+    @rule(which=ANY, part=PLACES, arrive=ARRIVE)
     def keep_a_part(self, which: int, part: Selection, arrive: bool) -> None:
-        """Releases everything of a reservation that is not in `part`."""
+        """Releases everything of a reservation that is not in `part`; no carer stays without a child."""
         reservation, at_ms = self._pick(which), self.now_ms()
         if reservation is None:
             return
-        held = reservation.selection
-        kept = Selection(held.seats & part.seats, min(held.ga, part.ga))
+        kept = reservation.selection.kept(part.seats, part.ga)
         if not kept.size:
             return
         is_pending = reservation.status == "pending_payment" and not reservation.is_overdue(at_ms)
-        possible = is_pending and not reservation.reference
-        ga, layout = {("GA1", ""): kept.ga} if kept.ga else {}, self.state.catalogue.layout(EVENT)
+        possible = is_pending and not reservation.reference and (kept == reservation.selection or kept.is_allowed)
+        layout = self.state.catalogue.layout(EVENT)
+        ga = {("GA1", part.get("type_id", "")): part["quantity"] for part in ga_of(kept)}
         work = keep_only(
             self.state.db, self.state.redis_stock, layout, reservation.reservation_id, sorted(kept.seats), ga
         )
@@ -371,6 +423,28 @@ class StockMachine(StockSystem):
             reservation.selection = kept
             if not arrive:
                 self.model.out_of_sync.add(reservation.reservation_id)
+
+    @rule(which=ANY, child_seats=CHILD_SEATS, children=CHILDREN, carers=CARERS, arrive=ARRIVE)
+    def change_types(self, which: int, child_seats: frozenset[str], children: int, carers: int, arrive: bool) -> None:
+        """Changes the price types of a live hold. What must happen is predictable unless Redis lags behind."""
+        reservation, at_ms = self._pick(which), self.now_ms()
+        if reservation is None:
+            return
+        wanted = reservation.selection.typed(child_seats, children, carers)
+        expected = self.model.expected_change(reservation, wanted, at_ms)
+        request = self.inventory.fan_request(
+            "POST", reservation.reservation_id, reservation.holder, more="/types", body=typed(wanted)
+        )
+        with self.redis_updates(arrive=arrive):
+            answer = self.run(request)
+        outcome = "changed" if answer.is_success else answer.json()["type"].rsplit("/")[-1]
+        assert expected is None or outcome in expected, f"{outcome}, not {expected}"
+        if outcome == "changed":
+            assert reservation.status == "pending_payment"
+            assert wanted.is_allowed
+            reservation.selection = wanted
+        if not arrive:
+            self.model.out_of_sync.add(reservation.reservation_id)
 
     # -- time and failures ---------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ Holds that were acknowledged exist with their places, and end only by their time
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from onsale.history.checks.check import CLOCKS_MS, Books, Check, Line
 
@@ -21,7 +21,7 @@ ENDED = frozenset({"expired", "cancelled", "returned"})
 BY_OPERATORS = frozenset({"operator", "release-all"})
 RELEASE = "DELETE /events/{event_id}/reservations/{reservation_id}"
 KEEP = "POST /events/{event_id}/reservations/{reservation_id}/keep"
-RETYPE = "POST /events/{event_id}/reservations/{reservation_id}/types"
+TYPES = "POST /events/{event_id}/reservations/{reservation_id}/types"
 LEAVES = frozenset({"DELETE /events/{event_id}/queue", "POST /gate/release"})
 
 
@@ -29,18 +29,16 @@ class _Hold:
     """What was acknowledged of one reservation."""
 
     __slots__ = (
-        "ended", "fan", "ga", "may_be_kept", "may_be_released", "may_be_retyped", "number", "seats", "typed",
-        "until_ms", "worth",
+        "ended", "fan", "ga", "may_be_kept", "may_be_released", "may_be_typed", "number", "seats", "until_ms", "worth",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.number, self.fan, self.until_ms = number, None, 0
         self.seats: frozenset[str] = frozenset()
         self.ga: dict[str, int] = {}
-        self.typed: list[list[Any]] = []  # seat or section, price type and number
         self.worth: tuple[int, str] | None = None  # of exactly these places and types
         self.ended: int | None = None  # the line that said so
-        self.may_be_released = self.may_be_kept = self.may_be_retyped = False
+        self.may_be_released = self.may_be_kept = self.may_be_typed = False
 
 
 class Holds(Check):
@@ -48,7 +46,7 @@ class Holds(Check):
 
     TITLE = "holds are kept until their end"
     KINDS = frozenset({
-        "held", "reservation", "hold_extended", "kept", "retyped", "released", "all_released", "left",
+        "held", "reservation", "hold_extended", "kept", "types_changed", "released", "all_released", "left",
         "slot_given_back", "unanswered",
     })  # fmt: skip
 
@@ -68,7 +66,7 @@ class Holds(Check):
             if hold := self._holds.get(reservation_id):
                 hold.may_be_released = hold.may_be_released or line["of"] == RELEASE
                 hold.may_be_kept = hold.may_be_kept or line["of"] == KEEP
-                hold.may_be_retyped = hold.may_be_retyped or line["of"] == RETYPE
+                hold.may_be_typed = hold.may_be_typed or line["of"] == TYPES
             return
         hold = self._holds.setdefault(reservation_id, _Hold(number))
         self.compared += 1
@@ -88,7 +86,7 @@ class Holds(Check):
         if not hold.seats and not hold.ga:
             hold.number = number
         hold.seats, hold.ga, hold.fan = seats, ga, line.get("fan", hold.fan)
-        hold.typed, hold.worth = line.get("typed", []), (line["total_amount_minor_units"], line["currency"])
+        hold.worth = (line["total_amount_minor_units"], line["currency"])
         hold.until_ms = max(hold.until_ms, line.get("until_ms", 0))
 
     async def compare(self, books: Books) -> None:
@@ -121,17 +119,8 @@ class Holds(Check):
             self.violated(f"{name} has places that were not acknowledged", hold.number)
         elif not fewer and (seats, ga) != (hold.seats, hold.ga):
             self.violated(f"{name} has lost places", hold.number)
-        elif fewer or hold.may_be_retyped:
-            return
-        elif row["usual"] and self._unusual(hold.typed, row) != self._unusual(row["typed"], row):
-            self.violated(f"{name} has other price types", hold.number)
-        elif hold.worth != (row["total_minor"], row["currency"]):
+        elif not (fewer or hold.may_be_typed) and hold.worth != (row["total_minor"], row["currency"]):
             self.violated(f"{name} costs {row['total_minor']} {row['currency']}, not {hold.worth}", hold.number)
-
-    @staticmethod
-    def _unusual(typed: list[list[Any]], row: Line) -> list[list[Any]]:
-        """Those of other price types than the usual one."""
-        return sorted(each for each in typed if each[1] != row["usual"])
 
     def _compare_end(self, hold: _Hold, row: Line, reasons: set[str]) -> None:
         name, status = f"reservation {row['reservation_id']}", row["status"]
@@ -164,8 +153,8 @@ class _Held:
         self.seats = tuple(line["seats"])
         self.ga = {part["section_id"]: part["quantity"] for part in line["ga"]}
         self.types = Counter[str]()  # by the id under which the number in all is counted
-        for _, type_id, quantity in line.get("typed", ()):
-            self.types[f"{QUOTA}{type_id}"] += quantity
+        for ticket in line.get("tickets") or ():
+            self.types[f"{QUOTA}{ticket['type_id']}"] += ticket["quantity"]
         self.order: str | None = None
 
 
@@ -193,9 +182,9 @@ class Seats(Check):
 
     TITLE = "no place is given twice"
     KINDS = frozenset({
-        "held", "hold_extended", "kept", "retyped", "released", "all_released", "left", "slot_given_back", "ordered",
-        "order", "order_extended", "cancel_requested", "refund_requested", "resolved", "event_refund_requested",
-        "unanswered", "payment_started",
+        "held", "hold_extended", "kept", "types_changed", "released", "all_released", "left", "slot_given_back",
+        "ordered", "order", "order_extended", "cancel_requested", "refund_requested", "resolved",
+        "event_refund_requested", "unanswered", "payment_started",
     })  # fmt: skip
 
     def __init__(self) -> None:
@@ -233,7 +222,7 @@ class Seats(Check):
             for place in (*held.seats, *held.ga, *held.types):
                 if place not in kept or place in held.ga:
                     held.ends[place] = min(held.ends.get(place, math.inf), line["sent_ms"])
-        elif what == "retyped" or of == RETYPE:
+        elif what == "types_changed" or of == TYPES:
             for type_id in held.types:
                 held.ends[type_id] = min(held.ends.get(type_id, math.inf), line["sent_ms"])
         elif what == "released" or what == "unanswered":

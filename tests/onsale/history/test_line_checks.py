@@ -19,6 +19,7 @@ from onsale.errors import OperatorError
 from onsale.history import command
 from onsale.history.checker import BadHistory, lines
 from onsale.history.checks.check import chunks
+from onsale.history.checks.seats import TYPES
 from tests.onsale.history.doctored import START_S, Sale, hold, line, of_place, order
 from tests.support.engines.engines import run_in_thread
 
@@ -39,6 +40,75 @@ async def test_rows_that_are_missing_or_differ(sale: Sale, change: str, sentence
     await sale.change(change)
     [found] = await sale.violations()
     assert sentence in found
+
+
+TYPED = """UPDATE inventory.event
+    SET price_types = '[{"type_id": "adult", "name": "A"}, {"type_id": "child", "name": "C"}]';
+    INSERT INTO inventory.section (event_id, section_id, ordinal, name, kind, rows, seats_per_row, capacity,
+        seats_remaining, price_minor, fee_minor) VALUES ('arena', '~child', 2, 'Child', 'type', 0, 0, 1, 0, 0, 0);
+    UPDATE inventory.reservation_ga SET quantity = 1;
+    INSERT INTO inventory.reservation_ga (event_id, reservation_id, section_id, quantity, unit_price_minor, type_id)
+    VALUES ('arena', 'R1', 'GA1', 1, 3000, 'child')"""
+TICKETS = [
+    {"section_id": "A", "seat_id": "A-1-1", "quantity": 1, "type_id": "adult", "unit_price_minor": 5000},
+    {"section_id": "GA1", "quantity": 1, "type_id": "adult", "unit_price_minor": 3000},
+    {"section_id": "GA1", "quantity": 1, "type_id": "child", "unit_price_minor": 3000},
+]
+
+
+async def with_types(sale: Sale) -> None:
+    """The second ticket of the floor is a child's; there is no other child's ticket."""
+    await sale.change(TYPED)
+    ga = [{"section_id": "GA1", "quantity": 2}]
+    more = {"seats": ["A-1-1"], "ga": ga, "total_amount_minor_units": 11000, "tickets": TICKETS}
+    sale.add(hold("types_changed", 385, "R1", **more))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("SELECT 1", ""),
+        ("UPDATE inventory.section SET capacity = 0 WHERE kind = 'type'", "1 tickets of price type child of arena are"),
+        ("UPDATE inventory.reservation_seat SET type_id = 'child' WHERE position = 0; UPDATE inventory.section SET "
+         "capacity = 2, seats_remaining = 0 WHERE kind = 'type'", "of the price type child at 5000 for A-1-1"),
+        ("UPDATE inventory.reservation_ga SET unit_price_minor = 1 WHERE type_id = ''", "of the price type adult at 1"),
+    ],
+)  # fmt: skip
+async def test_price_types_that_are_too_many_or_differ(sale: Sale, change: str, sentence: str) -> None:
+    await with_types(sale)
+    await sale.change(change)
+    found = await sale.violations()
+    assert [sentence in each for each in found] == ([True] if sentence else []), found
+
+
+@pytest.mark.parametrize("unanswered", [False, True])
+async def test_a_change_of_types_without_an_answer_may_have_happened(sale: Sale, unanswered: bool) -> None:
+    await with_types(sale)
+    await sale.change("UPDATE inventory.reservation_seat SET unit_price_minor = 2500 WHERE position = 0")
+    await sale.change("UPDATE inventory.reservation SET total_minor = 8500 WHERE reservation_id = 'R1'")
+    if unanswered:
+        sale.add(line("unanswered", 386, reservation_id="R1", of=TYPES))
+    assert bool(await sale.violations()) != unanswered
+
+
+@pytest.mark.usefixtures("own_database")
+@pytest.mark.parametrize("agrees", [True, False])
+async def test_the_order_has_the_types_of_its_reservation(sale: Sale, agrees: bool) -> None:
+    """As soon as orders knows price types: the column is that of its event."""
+    await with_types(sale)
+    await sale.change("ALTER TABLE orders.event ADD COLUMN IF NOT EXISTS price_types jsonb DEFAULT '[]'")
+    await sale.change(
+        "INSERT INTO orders.event (event_id, name, venue, starts_at, currency, section_names, applied_by, price_types) "
+        "VALUES ('arena', 'A', 'H', now(), 'EUR', '{}', 'a', '[{}, {}]')"
+    )
+    lines = "jsonb_set(lines, '{1,tickets}', '[{\"id\": \"T2\"}]')"
+    added = '{"section_id": "GA1", "unit_price_minor": 3000, "tickets": [{"id": "T3"}], "type_id": "child"}'
+    if not agrees:
+        added = added.replace("child", "senior")
+    await sale.change(f"UPDATE orders.\"order\" SET lines = {lines} || '[{added}]'")
+    found = await sale.violations()
+    expected = ["order O1 does not have GA1 at the price type child, which its reservation has"]
+    assert found == ([] if agrees else expected)
 
 
 async def test_a_call_that_a_fault_took_is_no_violation(sale: Sale) -> None:
@@ -317,7 +387,7 @@ async def test_a_sound_sale_is_clean_and_was_compared(sale: Sale) -> None:
     assert report.is_clean
     assert report.read["joined"] == 3
     nothing = {check.title for check in report.checked if not check.compared}
-    assert nothing == {"a repeated key has the same answer"}
+    assert nothing == {"a repeated key has the same answer", "price types keep their numbers and prices"}
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"what": 1, "at_ms": 2}', "[1]", '{"what": "joined"}'])
@@ -339,7 +409,6 @@ def test_what_is_read_in_pieces_may_be_taken_out_meanwhile() -> None:
 R1, R2 = "WHERE reservation_id = 'R1'", "WHERE reservation_id = 'R2'"
 RELEASE = "DELETE /events/{event_id}/reservations/{reservation_id}"
 KEEP = "POST /events/{event_id}/reservations/{reservation_id}/keep"
-RETYPE = "POST /events/{event_id}/reservations/{reservation_id}/types"
 RESERVATION = "INSERT INTO inventory.reservation (event_id, reservation_id, holder, total_minor, currency, status, " \
     "reserved_until_ms, fingerprint) VALUES ('arena', 'R3', 'fan-2', 5000, 'EUR', '{}', 1800000700000, '')"  # fmt: skip
 SEAT = "INSERT INTO inventory.reservation_seat VALUES ('arena', 'R3', 'A', {}, 5000)"
@@ -499,7 +568,7 @@ async def test_a_floor_is_not_given_beyond_its_places(sale: Sale) -> None:
     assert await sale.violations() == ["GA1 of arena was given 5 times at once, there is 4"]
 
 
-TYPES = """UPDATE inventory.event SET price_types = '[{"type_id": "adult"}, {"type_id": "child"}]'"""
+TYPED_EVENT = """UPDATE inventory.event SET price_types = '[{"type_id": "adult"}, {"type_id": "child"}]'"""
 CHILDREN = "INSERT INTO inventory.section (event_id, section_id, ordinal, name, kind, rows, seats_per_row, capacity, " \
     "seats_remaining, price_minor, fee_minor) " \
     "VALUES ('arena', '~child', 2, 'Child', 'type', 0, 0, 2, 0, 0, 0)"  # fmt: skip
@@ -507,12 +576,28 @@ SPLIT = ["UPDATE inventory.reservation_ga SET quantity = 1 WHERE reservation_id 
          "INSERT INTO inventory.reservation_ga VALUES ('arena', 'R1', 'GA1', 1, 3000, 'child')"]  # fmt: skip
 
 
+FLOOR = '{"section_id": "GA1", "unit_price_minor": 3000, "paid_minor": 3000, "tickets": [{"id": "%s"}]}'
+LINES = f"""UPDATE orders."order" SET lines = jsonb_set(lines, '{{1}}', '{FLOOR % "T2"}')
+    || jsonb_build_array('{FLOOR % "T3"}'::jsonb || '{{"type_id": "child"}}') WHERE reservation_id = 'R1'"""
+
+
+def tickets_of(*tickets: Any) -> list[dict[str, Any]]:
+    """As a reservation answers them, given by place, price type and number; a seat costs 50.00, others 30.00."""
+    return [
+        {
+            "section_id": place.split("-")[0], "seat_id": place if "-" in place else None, "quantity": quantity,
+            "type_id": type_id, "unit_price_minor": 5000 if "-" in place else 3000,
+        }
+        for place, type_id, quantity in tickets
+    ]  # fmt: skip
+
+
 async def of_types(sale: Sale) -> None:
     """The event has price types, two children in all; one floor ticket of the order is a child's."""
-    for change in (TYPES, CHILDREN, *SPLIT):
+    for change in (TYPED_EVENT, CHILDREN, *SPLIT, LINES):
         await sale.change(change)
-    typed = [["A-1-1", "adult", 1], ["GA1", "adult", 1], ["GA1", "child", 1]]
-    sale.lines = [{**each, "typed": typed} if each["what"] == "held" and each["reservation_id"] == "R1" else each
+    tickets = tickets_of(["A-1-1", "adult", 1], ["GA1", "adult", 1], ["GA1", "child", 1])
+    sale.lines = [{**each, "tickets": tickets} if each["what"] == "held" and each["reservation_id"] == "R1" else each
                   for each in sale.lines]  # fmt: skip
 
 
@@ -523,42 +608,18 @@ async def test_floor_tickets_of_several_types_are_one_section(sale: Sale) -> Non
     assert "2 places of section GA1 are sold, it has 1" in await sale.violations()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        f"UPDATE inventory.reservation_seat SET type_id = 'child' {R1}",
-        f"UPDATE inventory.reservation_ga SET type_id = 'senior' {R1} AND type_id = 'child'",
-    ],
-)
-async def test_a_hold_keeps_the_price_types_that_were_acknowledged(sale: Sale, change: str) -> None:
-    await of_types(sale)
-    await sale.change(change)
-    assert await sale.violations() == ["reservation R1 has other price types"]
-    sale.add(line("unanswered", 385, reservation_id="R1", fan="fan-1", of=RETYPE))
-    assert await sale.violations() == []
-
-
-async def test_types_that_a_fan_changed_are_those_of_the_last_answer(sale: Sale) -> None:
-    await of_types(sale)
-    await sale.change(f"UPDATE inventory.reservation_seat SET type_id = 'child' {R1}")
-    typed = [["A-1-1", "child", 1], ["GA1", "adult", 1], ["GA1", "child", 1]]
-    ga = [{"section_id": "GA1", "quantity": 2}]
-    sale.add(hold("retyped", 385, "R1", seats=["A-1-1"], ga=ga, total_amount_minor_units=11000, typed=typed))
-    assert await sale.violations() == []
-
-
 async def test_no_price_type_is_given_or_sold_beyond_its_number_in_all(sale: Sale) -> None:
     await of_types(sale)
     await sale.change("UPDATE inventory.section SET capacity = 0 WHERE section_id = '~child'")
     found = await sale.violations()
-    assert "1 places of section ~child are sold, it has 0" in found
+    assert "1 tickets of price type child of arena are held or sold, there are 0" in found
     await sale.change("UPDATE inventory.section SET capacity = 2 WHERE section_id = '~child'")
     await sale.change(RESERVATION.format("pending_payment"))
-    await sale.change("INSERT INTO inventory.reservation_ga VALUES ('arena', 'R3', 'GA1', 2, 2500, 'child')")
+    await sale.change("INSERT INTO inventory.reservation_ga VALUES ('arena', 'R3', 'GA1', 2, 3000, 'child')")
     ga = [{"section_id": "GA1", "quantity": 2}]
-    sale.add(hold("held", 600, "R3", fan="fan-2", seats=[], ga=ga, typed=[["GA1", "child", 2]]))
-    assert await sale.violations() == ["~child of arena was given 3 times at once, there is 2"]
-    sale.add(hold("retyped", 590, "R1", seats=["A-1-1"], ga=ga, total_amount_minor_units=11000, typed=[]))
+    sale.add(hold("held", 600, "R3", fan="fan-2", seats=[], ga=ga, tickets=tickets_of(["GA1", "child", 2])))
+    assert "~child of arena was given 3 times at once, there is 2" in await sale.violations()
+    sale.add(hold("types_changed", 590, "R1", seats=["A-1-1"], ga=ga, total_amount_minor_units=11000, tickets=[]))
     assert [each for each in await sale.violations() if "~child" in each] == []
 
 
