@@ -20,8 +20,9 @@ from features.pages.contracts import (
     ReadSeats,
 )
 from features.pages.forms import Form, FormFields, Forms, SentForm
-from services.inventory.api.catalogue import event_details, event_page, seat_page, section_list
+from services.inventory.api.catalogue import event_details, event_page, seat_page, section_list, shown_to
 from services.inventory.layout.layout import GaLine, SeatLine
+from services.inventory.layout.price_types import Fan
 from services.inventory.redis_stock.seat_map import seat_statuses
 from services.inventory.state import State
 from shared.contracts.catalogue import SeatPage, SectionList
@@ -71,7 +72,8 @@ async def read_section_seats(state: State, question: ReadSeats) -> SeatPage:
         state.autocommit_db, state.redis_stock, question.event_id, section.section_id, first=positions[0],
         last=positions[-1], jti="",
     )  # fmt: skip
-    shown = seat_page(layout, section, positions, statuses, page=question.page, page_size=question.page_size)
+    visible = shown_to(layout, section, statuses, Fan())
+    shown = seat_page(layout, section, positions, visible, page=question.page, page_size=question.page_size)
     return SeatPage.model_validate(shown)
 
 

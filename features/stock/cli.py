@@ -22,7 +22,7 @@ from onsale.cli.context import (
 from onsale.errors import OperatorError
 
 if TYPE_CHECKING:
-    from features.stock.schemas import StockChanged, StockCounts, StockReport
+    from features.stock.schemas import AllotmentReport, StockChanged, StockCounts, StockReport
 
 app = AdminCommands(help="Show and change the stock of an event while it sells.")
 Seats = Annotated[list[str] | None, typer.Option("--seat", help="A seat, such as A-1-2; may repeat.")]
@@ -31,7 +31,7 @@ Rows = Annotated[
 ]
 Ga = Annotated[list[str] | None, typer.Option("--ga", help="Tickets of a GA section, such as GA1:20; may repeat.")]
 AllotmentId = Annotated[str, typer.Argument(metavar="ALLOTMENT_ID", help="The allotment's id.")]
-COLUMNS = ("capacity", "available", "held", "sold", "blocked", "kept_aside", "revenue_minor")
+COLUMNS = ("capacity", "available", "reserved", "held", "sold", "blocked", "kept_aside", "revenue_minor")
 
 
 def _places(seats: list[str] | None, rows: list[str] | None, ga: list[str] | None) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _row(label: str) -> int | str:
 
 @app.command("show")
 def show(event_id: EventId) -> None:
-    """Show the stock by section, and when each allotment opens."""
+    """Show the stock by section, and of each allotment what is left, who may buy it, and when it opens."""
     report = with_admin(lambda admin: admin.read_stock(event_id))
     table = Table("section", *COLUMNS, "kept aside by", title=f"{event_id} ({report.currency})")
     for section in report.sections:
@@ -69,7 +69,18 @@ def show(event_id: EventId) -> None:
     for allotment in report.allotments:
         opens = f"opens {rfc3339(allotment.opens_at) or 'by hand'}"
         state = f"open since {rfc3339(allotment.opened_at)}" if allotment.opened_at else opens
-        out.print(f"{allotment.allotment_id}  {allotment.kind}  {allotment.name}  {state}", style="dim")
+        out.print(
+            f"{allotment.allotment_id}  {allotment.kind}  {allotment.name}  {state}{_sales(allotment)}", style="dim"
+        )
+
+
+def _sales(allotment: "AllotmentReport") -> str:
+    """What is sold of an allotment by code or lane, and by which."""
+    if not allotment.codes and not allotment.lanes:
+        return ""
+    by = [f"{len(allotment.codes)} codes"] * bool(allotment.codes)
+    by += [f"lanes {', '.join(map(str, allotment.lanes))}"] * bool(allotment.lanes)
+    return f"  by {' and '.join(by)}: {allotment.available} available, {allotment.held} held, {allotment.sold} sold"
 
 
 def _traits(report: "StockReport") -> Table:
@@ -109,6 +120,28 @@ def _add_action(verb: str, help_text: str) -> None:
 
 _add_action("block", "Block seats or GA tickets: all of them or, if one is held or sold, none.")
 _add_action("unblock", "Put blocked seats or GA tickets on sale again.")
+
+
+@app.command("move")
+def move(
+    event_id: EventId,
+    from_allotment: Annotated[
+        str | None, typer.Option("--from", metavar="ALLOTMENT_ID", help="Where they are. Default: general sale.")
+    ] = None,
+    to_allotment: Annotated[
+        str | None, typer.Option("--to", metavar="ALLOTMENT_ID", help="Where they go. Default: general sale.")
+    ] = None,
+    seat: Seats = None,
+    rows: Rows = None,
+    ga: Ga = None,
+    reason: Reason = None,
+) -> None:
+    """Move seats or GA tickets between allotments and general sale: all of them or, if one is held or sold, none."""
+    body = {
+        **_places(seat, rows, ga), "from_allotment": from_allotment, "to_allotment": to_allotment, "reason": reason
+    }  # fmt: skip
+    answer = with_admin(lambda admin: admin.move_stock(event_id, body))
+    out.print(_done("move", answer=answer, event_id=event_id))
 
 
 add_action(

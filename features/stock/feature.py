@@ -6,7 +6,7 @@ OPERATE = "Operate a sale"
 
 FEATURE = Feature(
     name="stock",
-    what="Changes an event's stock while it sells: blocks, allotments, capacity; and decides about oversold tickets.",
+    what="Changes an event's stock while it sells: blocks, allotments, stock by code; decides about oversold tickets.",
     parts={"inventory": "features.stock.inventory:PART"},
     file_parts={"event": "features.stock.rules:EventAllotments", "sales": "features.stock.rules:SalesOversell"},
     commands=(

@@ -1,17 +1,18 @@
-"""Parts of the event file: allotments, which are blocked stock with its places, its purpose, and the time when it goes
-on sale; and the oversell policy.
+"""Parts of the event file: allotments, which are stock kept aside, with its places, its purpose, who may buy it, and
+the time when everybody may; and the oversell policy.
 
 Places are named by seat, by rows of a section, or by a number in a general admission (GA) section, or by all three.
 """
 
 from datetime import datetime, timedelta
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
 from shared.contracts.admin.checks import Check, broken, suspicious
+from shared.contracts.event_parts.price_types import CODES_MAX
 from shared.contracts.event_parts.seat_labels import RowName
-from shared.contracts.fields import Body, EventId, PlainText, SeatId, SectionId
+from shared.contracts.fields import Body, EventId, NewCode, PlainText, SeatId, SectionId
 from shared.contracts.file_parts import EventFields
 
 SEATS_NAMED_MAX = 5_000
@@ -34,12 +35,16 @@ class GaPlaces(Body):
     quantity: int = Field(ge=1, le=GA_PLACES_MAX)
 
 
-class Places(Body):
-    """Places of an event, at least one."""
+class NoPlaces(Body):
+    """Places of an event, or none."""
 
     seats: list[SeatId] = Field(default_factory=list, max_length=SEATS_NAMED_MAX)
     rows: list[RowRange] = Field(default_factory=list, max_length=RANGES_MAX)
     ga: list[GaPlaces] = Field(default_factory=list, max_length=RANGES_MAX)
+
+
+class Places(NoPlaces):
+    """Places of an event, at least one."""
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -48,12 +53,33 @@ class Places(Body):
         return self
 
 
-class AllotmentBody(Places):
-    """Places blocked until `opens_at` or until an operator opens them; a `buffer` serves an oversold section first."""
+class AllotmentBody(NoPlaces):
+    """Places kept aside until `opens_at` or until an operator opens them: with `codes` or `lanes` they are sold to who
+    has one, else they are blocked. A `buffer` serves an oversold section first. Without places it waits for some.
+    """
 
     name: PlainText
     kind: Literal["house", "channel", "presale", "buffer"]
     opens_at: AwareDatetime | None = None
+    codes: list[NewCode] = Field(
+        default_factory=list,
+        max_length=CODES_MAX,
+        description="Sold to fans who name one of these codes; promo codes may be among them.",
+    )
+    lanes: list[Annotated[int, Field(ge=0, le=15)]] = Field(
+        default_factory=list, max_length=16, description="Sold to fans who came by one of these lanes."
+    )
+
+    @property
+    def is_by_code(self) -> bool:
+        """Whether it is sold to some fans before it opens to all."""
+        return bool(self.codes or self.lanes)
+
+    @model_validator(mode="after")
+    def _buffer_is_blocked(self) -> Self:
+        if self.kind == "buffer" and self.is_by_code:
+            raise ValueError("a buffer is for oversold sections, so nobody buys it: give it no codes and no lanes")
+        return self
 
 
 class Allotment(AllotmentBody):

@@ -4,15 +4,15 @@ Counts are places (seats or GA tickets), money is in minor units, times are RFC 
 """
 
 from datetime import datetime
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from features.stock.rules import AllotmentBody, GaPlaces, Places, RowRange
 from shared.contracts.admin.inventory import TraitCounts
 from shared.contracts.event_file import SEATS_PER_EVENT_MAX
 from shared.contracts.event_parts.price_types import Trait
-from shared.contracts.fields import Body, PlainText
+from shared.contracts.fields import Body, EventId, PlainText
 
 
 class ChangeReason(Body):
@@ -38,6 +38,19 @@ class AllotmentChange(AllotmentBody, ChangeReason):
     """An allotment to create or to replace."""
 
 
+class StockMove(Places, ChangeReason):
+    """Places to move from one allotment to another; null is general sale."""
+
+    from_allotment: EventId | None = None
+    to_allotment: EventId | None = None
+
+    @model_validator(mode="after")
+    def _elsewhere(self) -> Self:
+        if self.from_allotment == self.to_allotment:
+            raise ValueError("name an allotment to move from or to; only one of them may be general sale (null)")
+        return self
+
+
 class OversellApproval(Body):
     """Why the latest buyers lose their tickets: stored with the decision."""
 
@@ -54,10 +67,13 @@ class StockChanged(BaseModel):
 
 
 class StockCounts(BaseModel):
-    """Places by state. `blocked` counts manually blocked places, `kept_aside` those in allotments that are not open."""
+    """Places by state. `available` counts those that everybody can buy, `reserved` those that only fans with a code or
+    of a lane can; `blocked` counts manually blocked places, `kept_aside` those in other allotments that are not open.
+    """
 
     capacity: int
     available: int
+    reserved: int
     held: int
     sold: int
     blocked: int
@@ -74,7 +90,9 @@ class SectionStockReport(StockCounts):
 
 
 class AllotmentReport(BaseModel):
-    """An allotment, its places as they were described, and when it opens or opened."""
+    """An allotment, its places as they were described, and when it opens or opened. How many of them are `kept_aside`,
+    or, sold by code or lane, `available`, `held` and `sold`; of one that is open, `sold` before.
+    """
 
     allotment_id: str
     name: str
@@ -82,8 +100,14 @@ class AllotmentReport(BaseModel):
     seats: list[str]
     rows: list[RowRange]
     ga: list[GaPlaces]
+    codes: list[str]
+    lanes: list[int]
     opens_at: datetime | None
     opened_at: datetime | None
+    kept_aside: int
+    available: int
+    held: int
+    sold: int
 
 
 class StockReport(BaseModel):

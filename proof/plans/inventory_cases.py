@@ -41,7 +41,7 @@ def _holds() -> list[Any]:
     nulls: list[str | None] = [None] * BATCH
     numbers = [[0] * BATCH, [0] * BATCH, [5000] * BATCH, [10**13] * BATCH]
     reservations = [new, new, nulls, *numbers, [""] * BATCH, [600] * BATCH, nulls, [False] * BATCH]
-    seats = [["S1"] * BATCH, _positions(4), new, [5000] * BATCH, ["child"] * BATCH]
+    seats = [["S1"] * BATCH, _positions(4), new, [5000] * BATCH, ["child"] * BATCH, [""] * BATCH]
     return ["e", "EUR", *reservations, [], [], [], [], [], ["S1", "~child"], [BATCH, BATCH], *seats, "{}"]
 
 
@@ -116,6 +116,14 @@ CASES = {
     "redis_stock.seat_map.SEAT_STATUSES": Case(50, section_id="S1"),
     "blocking.ALLOTTED": Case(allotted, section_ids=["G1"]),
     "sql/allot_ga": Case(2, **GA),
+    "sql/allot_seats": Case(BATCH, **SEATS, **{"from": None, "to": "a1"}),
+    "sql/add_pools": Case(2, section_ids=["G1", "G2"]),
+    "sql/move_places": Case(2, section_ids=["G1", "G2"], ns=[0, 0], blocked=[0, 0]),
+    "by_code.FREE_SEATS": Case(1000),
+    "by_code.SEATS": Case(1000),
+    "by_code.LEFT_IN_OPEN": Case(sections),
+    "by_code.SOLD_IN": Case(every, pools=["G1"]),
+    "redis_stock.availability.COUNT_RESERVED": Case(1000),
     "blocking.UNALLOT": Case(2, section_ids=["G1", "G2"], ns=[0, 0]),
     "reconcile.invariants.COUNT_CONFIRMED": Case(every),
     "redis_stock.availability.COUNT_HOLDERS": Case(every),

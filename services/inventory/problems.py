@@ -58,5 +58,9 @@ class PriceTypeRefused(Problem, status=409):
     """A ticket cannot be bought at this price. Nothing was changed."""
 
 
+class ReservedSeats(Problem, status=409):
+    """Some of these seats are only for fans with a code, or of another line. Nothing was reserved."""
+
+
 class NotSameTickets(Problem, status=409):
     """These are not the tickets of this reservation. Nothing was changed."""

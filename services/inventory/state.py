@@ -14,6 +14,7 @@ from services.inventory.reconcile.reconciler import Reconciler
 from services.inventory.redis_stock.availability import AvailabilityPublisher
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.rebuild import RedisStockMonitor
+from services.inventory.reservations.code_tries import CodeTries
 from services.inventory.reservations.expiry_worker import ExpiryWorker
 from services.inventory.reservations.holds import Holds
 from services.inventory.reservations.payment import Payments
@@ -60,6 +61,7 @@ class State:
         keys_max = settings.cache_entries_max
         per_s, burst = 1 / tuning.given_back_pause_s, tuning.given_back_at_once
         self.given_back = Buckets(per_s=per_s, burst=burst, keys_max=keys_max, shared_by=settings.processes)
+        self.code_tries = CodeTries(keys_max=keys_max, processes=settings.processes)
         self.holds = Holds(db, self.autocommit_db, stock, self.given_back)
         self.type_changes = TypeChanges(db, stock)
         self.sessions = SessionStock(db, stock, catalogue, self.given_back)

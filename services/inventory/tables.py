@@ -136,10 +136,10 @@ seat = Table(
     Column("label", Text, comment="What stands on the chair; null: its number."),
     Column("status", Text, nullable=False, server_default="available"),
     Column("reservation_id", Text),
-    Column("allotment_id", Text, comment="The allotment of a blocked seat; null if it is blocked manually."),
+    Column("allotment_id", Text, comment="The allotment that has the seat, until it opens; null: none."),
     PrimaryKeyConstraint("event_id", "section_id", "position"),
     CheckConstraint("(status IN ('held', 'sold')) = (reservation_id IS NOT NULL)", name="owned_while_held_or_sold"),
-    CheckConstraint("allotment_id IS NULL OR status = 'blocked'", name="allotted_is_blocked"),
+    Index("ix_seat_allotted", "event_id", "allotment_id", postgresql_where=text("allotment_id IS NOT NULL")),
 )
 
 audit_log = AuditLog(metadata)

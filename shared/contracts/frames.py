@@ -151,13 +151,14 @@ class Revoked(ServiceMessage):
 
 
 class SectionCounts(ServiceMessage):
-    """What is left of one section."""
+    """What is left of one section: `available` to everybody, `reserved` for fans with a code or of a lane."""
 
     section_id: str
     available: int
     held: int
     sold: int
     at_ms: int
+    reserved: int = 0
 
 
 class TypeCounts(ServiceMessage):
@@ -182,7 +183,8 @@ class StockFrame(Frame):
 
     @property
     def available(self) -> int:
-        return sum(section.available for section in self.sections)
+        """Places that somebody can buy."""
+        return sum(section.available + section.reserved for section in self.sections)
 
     @property
     def held(self) -> int:

@@ -204,7 +204,7 @@ class EventGatherer:
 
     def _frames_shown(self) -> object:
         line, stock = self._frames.line(self.event_id), self._frames.stock(self.event_id)
-        counts = [(one.section_id, one.available, one.held, one.sold) for one in stock.sections] if stock else None
+        counts = [section.model_dump(exclude={"at_ms"}) for section in stock.sections] if stock else None
         return line and line.model_dump(exclude=NOT_SHOWN), counts
 
     def _in_force(self) -> object:

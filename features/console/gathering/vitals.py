@@ -23,10 +23,10 @@ from features.console.schemas import (
     Vitals,
     WaitVitals,
 )
-from shared.contracts.admin.inventory import HoldsFlow
+from shared.contracts.admin.inventory import HoldsFlow, SectionFlow
 from shared.contracts.admin.orders import OrdersFlow
 from shared.contracts.admin.queue import LineFlow, RoomView
-from shared.contracts.frames import LineFrame, LoadFrame, StockFrame
+from shared.contracts.frames import LineFrame, LoadFrame, SectionCounts, StockFrame
 from shared.report.invariants import CheckedInvariant
 from shared.rules.sell_out import Held, forecast
 
@@ -170,6 +170,11 @@ def _per_s(totals: Sequence[tuple[int, int | None]]) -> float | None:
     return round(max(0, known[-1][1] - known[0][1]) * 1000 / (known[-1][0] - known[0][0]), 2)
 
 
+def _free(section: SectionCounts | SectionFlow) -> int:
+    """Places that somebody can buy, be it with a code."""
+    return section.available + (section.reserved if isinstance(section, SectionCounts) else 0)
+
+
 def _stock(facts: Facts) -> StockVitals:
     """The places by the last frame if it is complete, else by inventory's database."""
     holds = facts.holds
@@ -181,7 +186,7 @@ def _stock(facts: Facts) -> StockVitals:
     if counted is None:
         return vitals
     found = [
-        SectionVitals(section_id=one.section_id, free=one.available, held=one.held, sold=one.sold)
+        SectionVitals(section_id=one.section_id, free=_free(one), held=one.held, sold=one.sold)
         for one in counted.sections
     ]
     free, held, sold = (sum(getattr(one, name) for one in found) for name in ("free", "held", "sold"))

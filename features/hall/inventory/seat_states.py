@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from features.hall import seat_codes
 from features.hall.inventory.events import EventHall, map_order
 from features.hall.seat_codes import SeatsFrame, seats_channel, seats_watched_key
-from services.inventory.layout.layout import Layout
+from services.inventory.layout.layout import Layout, content_hash
 from services.inventory.redis_stock.client import RedisStock, load_script
 from services.inventory.store.snapshot import read_maps
 from shared.errors.problems import Unavailable
@@ -107,12 +107,13 @@ class SeatStates:
         reply = await self._redis_stock.call(
             "read_seats", event_id, seats=reading_key(event_id), watched=seats_watched_key(event_id),
             epoch=layout.redis_epoch, known=known.version if known else 0,
-            clock_offset_ms=self._redis_stock.clock_offset_ms, sections=[section_id for section_id, _ in sections],
+            clock_offset_ms=self._redis_stock.clock_offset_ms, reserved=_reserved_text(layout),
+            sections=[section_id for section_id, _ in sections],
         )  # fmt: skip
         if reply_status(reply) != "read":
             return None
         version, at_ms, changed, watched = (int(part) for part in reply[1:5])
-        codes = known.codes if known and known.version == version else seat_codes.from_marks(reply[5])
+        codes = known.codes if known and known.version == version else _codes(layout, reply[5])
         state = SeatState(layout.redis_epoch, version, at_ms, sections, codes)
         self._last[event_id] = self._fresh[event_id] = state
         if watched and (changed or again):
@@ -121,12 +122,31 @@ class SeatStates:
 
     async def _read_db(self, layout: Layout) -> SeatState:
         maps = await read_maps(self._db, layout.event_id)
-        codes = {section_id: seat_codes.from_marks(marks.encode()) for section_id, marks in maps.items()}
-        sections = tuple((section_id, len(codes[section_id])) for section_id in sorted(codes))
+        sections = tuple(
+            (section_id, len(seat_codes.from_marks(maps[section_id].encode()))) for section_id in sorted(maps)
+        )
         if sections != map_order(layout):
             raise Unavailable("The hall is being changed. Try again shortly.")
-        joined = b"".join(codes[section_id] for section_id, _ in sections)
-        return SeatState(layout.redis_epoch, 0, now_ms(), sections, joined)
+        marks = "".join(maps[section_id] for section_id, _ in sections).encode()
+        return SeatState(layout.redis_epoch, 0, now_ms(), sections, _codes(layout, marks))
+
+
+def _codes(layout: Layout, marks: bytes) -> bytes:
+    """The states of these maps, in map order: free seats that not everybody may buy are held, for everybody."""
+    if not layout.exclusive.seats:
+        return seat_codes.from_marks(marks)
+    shown, start = bytearray(marks), 0
+    for section_id, _ in map_order(layout):
+        for first, last in layout.exclusive.seats.get(section_id, ()):
+            run = slice(start + first, start + last + 1)
+            shown[run] = shown[run].replace(b".", b"h")
+        start += layout.sections[section_id].last + 1
+    return seat_codes.from_marks(bytes(shown))
+
+
+def _reserved_text(layout: Layout) -> str:
+    """Names which seats not everybody may buy: with others of them the same marks are another state."""
+    return content_hash(str(sorted(layout.exclusive.seats.items()))) if layout.exclusive.seats else ""
 
 
 def _frame(event_id: str, state: SeatState) -> SeatsFrame:

@@ -70,6 +70,20 @@ async def test_the_state_is_that_of_the_ledger_through_holds_sales_and_blocks(in
     assert (later[0], later[1] > version, later[2][0]) == (epoch, True, 0)
 
 
+async def test_seats_that_need_a_code_are_shown_as_held_and_free_when_they_open(inventory: Inventory) -> None:
+    before = await state(inventory)
+    rows = [{"section_id": "B", "rows": [2, 2]}]
+    partner = {"name": "Partner", "kind": "presale", "codes": ["P"], "seats": ["A-2-1"], "rows": rows}
+    assert (await inventory.operate("PUT", "/allotments/partner", **partner)).is_success
+    _, version, codes = await state(inventory)
+    assert version > before[1], "the same marks are another state"
+    assert [n for n, code in enumerate(codes) if code == seat_codes.HELD] == [5, 19, 20, 21, 22]
+    await sell(inventory, "buyer", seats=["B-2-1"], code="p")
+    assert (await state(inventory))[2][19] == seat_codes.SOLD
+    await inventory.operate("POST", "/allotments/partner/open")
+    assert [n for n, code in enumerate((await state(inventory))[2]) if code] == [19]
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_the_state_is_that_of_the_ledger_after_anything(inventory: Inventory, seed: int) -> None:
     """Fans and operators do this and that; every state is the ledger's, and the version rises with each change."""

@@ -9,6 +9,7 @@ from sqlalchemy import Row
 
 from features.reports.reading import csv_download, pages
 from services.inventory.layout.layout import Layout
+from services.inventory.layout.pools import section_of
 from services.inventory.state import StateDep
 from shared.postgres.engine import AsyncEngine, statement
 from shared.security.auth import AnOperator
@@ -62,10 +63,10 @@ async def sales(db: AsyncEngine, layout: Layout) -> Cells:
     """One row per sold seat, and per reservation, GA section and price type."""
 
     def cells(row: Row[Any]) -> tuple[Any, ...]:
-        section = layout.sections.get(row.section_id)
+        section = layout.sections.get(section_of(row.section_id))
         seat_id = section.seat_id(row.position) if section and row.position >= 0 else None
         return (
-            row.reservation_id, row.order_reference, row.confirmed_at.isoformat(), row.section_id,
+            row.reservation_id, row.order_reference, row.confirmed_at.isoformat(), section_of(row.section_id),
             section.name if section else None, seat_id, row.quantity, row.unit_price_minor, row.currency,
             row.holder, row.email, row.type_id or layout.usual_type_id,
         )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from sqlalchemy import Row, TextClause, text
 
-from features.stock.rules import Places
+from features.stock.rules import NoPlaces
 from features.stock.schemas import CapacityChange, ChangeReason, PlacesChange, StockChanged
 from services.inventory.catalogue.apply_event_file import resize
 from services.inventory.layout.layout import SeatPosition, StockSelection, seat_columns
@@ -46,7 +46,7 @@ UNALLOT = text(
 )
 
 
-async def find_places(change: StockChange, places: Places) -> StockSelection:
+async def find_places(change: StockChange, places: NoPlaces) -> StockSelection:
     """Resolves places and locks their sections. Raises `UnknownSection`, `UnknownSeat`, or `StockConflict` for more
     than `SEATS_MAX` seats.
     """
@@ -72,7 +72,7 @@ async def find_places(change: StockChange, places: Places) -> StockSelection:
     return StockSelection(tuple(sorted(seats)), ga)
 
 
-def section_ids(places: Places) -> set[str]:
+def section_ids(places: NoPlaces) -> set[str]:
     """The sections that places name."""
     seats = {seat_id.partition("-")[0] for seat_id in places.seats}
     return seats | {part.section_id for part in places.rows} | {part.section_id for part in places.ga}
@@ -83,7 +83,7 @@ async def block(change: StockChange, selected: StockSelection, *, allotment_id: 
 
     Seats that are blocked for the same reason stay as they are.
     """
-    seats = await _movable(change, selected, allotment_id)
+    seats = await movable(change, selected, allotment_id)
     fresh = [(row.section_id, row.position) for row in seats if row.status == "available"]
     await _set_seats(change, fresh, blocked=True, allotment_id=allotment_id)
     await _set_sections(change, StockSelection(tuple(fresh), selected.ga), sign=1)
@@ -95,7 +95,7 @@ async def unblock(change: StockChange, selected: StockSelection, *, allotment_id
     """Puts blocked places on sale. Raises `StockConflict`, which names seats that are held, sold, or blocked for
     another reason.
     """
-    seats = await _movable(change, selected, allotment_id)
+    seats = await movable(change, selected, allotment_id)
     out = [(row.section_id, row.position) for row in seats if row.status == "blocked"]
     if allotment_id is None:
         await _manual_only(change, selected)
@@ -105,8 +105,10 @@ async def unblock(change: StockChange, selected: StockSelection, *, allotment_id
     await _set_sections(change, StockSelection(tuple(out), selected.ga), sign=-1)
 
 
-async def _movable(change: StockChange, selected: StockSelection, allotment_id: str | None) -> Sequence[Row[Any]]:
-    """The seats, locked; each is available, or blocked for the same reason."""
+async def movable(change: StockChange, selected: StockSelection, allotment_id: str | None) -> Sequence[Row[Any]]:
+    """The seats, locked; each is available or blocked, and in no other allotment. Raises `StockConflict`, which names
+    those in conflict.
+    """
     if not selected.seats:
         return []
     values = {"event_id": change.event_id, **seat_columns(selected.seats)}
@@ -115,7 +117,7 @@ async def _movable(change: StockChange, selected: StockSelection, allotment_id: 
     for row in rows:
         if row.status in ("held", "sold"):
             conflicts.setdefault(row.status, []).append((row.section_id, row.position))
-        elif row.status == "blocked" and row.allotment_id != allotment_id:
+        elif row.allotment_id != allotment_id and (row.allotment_id or row.status == "blocked"):
             why = f"allotted to {row.allotment_id}" if row.allotment_id else "blocked manually"
             conflicts.setdefault(why, []).append((row.section_id, row.position))
     if conflicts:

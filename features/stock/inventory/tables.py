@@ -26,8 +26,11 @@ allotment = Table(
     Column("name", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("places", JSONB, nullable=False, comment="As given by the operator: seats, rows and GA places."),
+    Column("codes", JSONB, nullable=False, server_default=text("'[]'")),
+    Column("lanes", JSONB, nullable=False, server_default=text("'[]'")),
     Column("opens_at_ms", BigInteger),
     Column("opened_at", DateTime(timezone=True)),
+    Column("sold_before", Integer, nullable=False, server_default="0"),
     PrimaryKeyConstraint("event_id", "allotment_id"),
     Index("ix_allotment_due", "opens_at_ms", postgresql_where=text("opened_at IS NULL")),
 )

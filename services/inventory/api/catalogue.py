@@ -14,6 +14,7 @@ from starlette.datastructures import URL
 
 from services.inventory.auth import require_current_epoch
 from services.inventory.layout.layout import Layout, Section
+from services.inventory.layout.price_types import Fan
 from services.inventory.redis_stock.seat_map import seat_statuses
 from services.inventory.state import State
 from shared.contracts.catalogue import (
@@ -25,7 +26,7 @@ from shared.contracts.catalogue import (
     SeatPage,
     SectionList,
 )
-from shared.contracts.fields import EVENT_ID_PATTERN, SECTION_ID_PATTERN, EventId
+from shared.contracts.fields import EVENT_ID_PATTERN, SECTION_ID_PATTERN, EventId, TypedCode
 from shared.contracts.frames import StockFrame
 from shared.postgres.pages import PageRequest
 from shared.web.answers import JSON, Answer, Document, Documents, compressed, json_answer
@@ -42,6 +43,7 @@ class SeatsQuery(BaseModel):
 
     page: int = Field(1, ge=1, le=10_000)
     page_size: PAGE_SIZE = 50
+    code: TypedCode = Field(None, description="Shows the places that need it as available.")
 
 
 class EventsQuery(BaseModel):
@@ -137,6 +139,18 @@ def section_list(layout: Layout, frame: StockFrame) -> dict[str, Any]:
     ]}  # fmt: skip
 
 
+def shown_to(layout: Layout, section: Section, statuses: Mapping[int, str], fan: Fan) -> Mapping[int, str]:
+    """The statuses of seats as this fan sees them: what only others may buy is reserved."""
+    if section.section_id not in layout.exclusive.seats:
+        return statuses
+    return {
+        position: "reserved"
+        if status == "available" and layout.exclusive.are_closed_to(fan, section.section_id, position)
+        else status
+        for position, status in statuses.items()
+    }
+
+
 def seat_page(
     layout: Layout,
     section: Section,
@@ -225,7 +239,10 @@ async def list_seats(request: Request) -> Answer:
         state.autocommit_db, state.redis_stock, layout.event_id, section.section_id, first=positions[0],
         last=positions[-1], jti=admission.jti,
     )  # fmt: skip
-    found = seat_page(layout, section, positions, statuses, page=query.page, page_size=query.page_size)
+    if query.code is not None:
+        state.code_tries.require(layout, admission.holder, query.code)
+    shown = shown_to(layout, section, statuses, Fan(admission.lane, query.code))
+    found = seat_page(layout, section, positions, shown, page=query.page, page_size=query.page_size)
     return compressed(request.fields, json_answer(found))
 
 

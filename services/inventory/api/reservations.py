@@ -23,7 +23,7 @@ from services.inventory.reservations.single_seats import SingleSeats
 from services.inventory.state import State
 from services.inventory.store.reservations import ReservationRow
 from shared.contracts.event_parts.price_types import PRICE_MINOR_MAX, TYPES_MAX, USUAL, TypeId, quota_id
-from shared.contracts.fields import EVENT_ID_PATTERN, Body, Email, SeatId, SectionId, TypedCode
+from shared.contracts.fields import EVENT_ID_PATTERN, Body, Email, SeatId, SectionId, TypedCode, code_key
 from shared.contracts.frames import ReservationState
 from shared.errors.problems import (
     IdempotencyKeyMalformed,
@@ -42,7 +42,7 @@ IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9._:-]{1,200}")
 TICKETS_MAX, GA_MAX = 100, 60
 SeatTypes = dict[SeatId, TypeId]
 SEAT_TYPES = "The price type of seats; the others are of the usual one."
-CODE = "Opens price types that need a code."
+CODE = "Opens price types and places that need a code."
 
 
 def require_types_of_seats(types: Iterable[str], seats: Collection[str]) -> None:
@@ -251,7 +251,7 @@ def _tickets(layout: Layout, selection: Selection) -> list[dict[str, Any]]:
     ]  # fmt: skip
     ga: list[dict[str, Any]] = [
         {
-            "section_id": line.section_id, "seat_id": None, "quantity": line.quantity, "type_id": line.type_id or usual,
+            "section_id": line.named[0], "seat_id": None, "quantity": line.quantity, "type_id": line.type_id or usual,
             "unit_price_minor": line.unit_price_minor, "prices": layout.prices_at(line) if usual else {},
         }
         for line in selection.ga
@@ -272,6 +272,8 @@ async def reserve(request: Request) -> Answer:
     layout = state.catalogue.layout(request.path["event_id"])
     admission = require_current_epoch(await state.authenticator.admitted(request, layout.event_id), layout)
     body, key = await request.json(ReserveBody), request.fields.get(b"idempotency-key")
+    if body.code is not None:
+        state.code_tries.require(layout, admission.holder, body.code)
     wanted = build_request(layout, admission, body, key.decode("latin-1") if key is not None else None)
     return json_answer(result_body(await _reserve(state, wanted, request.scope), layout), status=201)
 
@@ -291,7 +293,9 @@ async def _reserve(state: State, request: ReservationRequest, scope: Scope) -> R
     return made
 
 
-def build_request(layout: Layout, admission: Pass, body: ReserveBody, key: str | None) -> ReservationRequest:
+def build_request(
+    layout: Layout, admission: Pass, body: ReserveBody, key: str | None
+) -> ReservationRequest:  # fmt: skip
     """The request for the batcher. The id is derived from holder and Idempotency-Key, so a repeat finds its
     reservation.
     """
@@ -301,6 +305,8 @@ def build_request(layout: Layout, admission: Pass, body: ReserveBody, key: str |
     fan = Fan(admission.lane, body.code)
     layout.require(selection, fan)
     redis_request, stock_hash = _redis_request(layout, selection, body.best_available, fan)
+    if body.code and not selection.seats:  # with another code the same words ask for other places
+        stock_hash = content_hash(stock_hash, code_key(body.code))
     quantity = body.best_available.quantity if body.best_available else selection.quantity
     allowed = min(layout.tickets_per_order, admission.qty_max or layout.tickets_per_order)
     if quantity > allowed:
@@ -339,9 +345,12 @@ def _redis_request(
     layout: Layout, selection: Selection, best: BestAvailable | None, fan: Fan
 ) -> tuple[dict[str, Any], str]:
     """What the hold script reads, and its hash."""
+    pools = layout.exclusive.pools(fan) if layout.offers.exclusive else {}
     if best is None:
         listed = selection.text()
         wanted = {"selection": listed, **layout.single_seats_criteria(selection, fan)}
+        if pools := {line.section_id: pools[line.section_id] for line in selection.ga if line.section_id in pools}:
+            wanted["pools"] = pools
         if not selection.types:
             return wanted, content_hash(listed)
         chosen = [f"{line.seat_id}={line.type_id}" for line in selection.seats if line.type_id]
@@ -355,7 +364,9 @@ def _redis_request(
     )  # fmt: skip
     if not price_blocks:
         raise SoldOut("No section has this price or a lower one. Raise max_price_minor.")
-    places = [block.for_script for block in price_blocks]
+    places: list[tuple[Any, ...]] = []
+    for block in price_blocks:
+        places += [*((pool,) for pool in pools.get(block.section_id, ())), block.for_script]
     tidy = layout.avoid_single_seats
     criteria = {
         "quantity": best.quantity, "price_blocks": places, "split": best.split, "tidy": tidy,
@@ -461,8 +472,11 @@ async def change_types(request: Request) -> Answer:
     row, wanted = await own_reservation(request), await request.json(TypesBody)
     layout = state.catalogue.layout(row.event_id)
     selection = selected(layout, [line.seat_id for line in row.selection.seats], wanted.ga, wanted.types)
-    layout.require(selection, Fan(row.lane, wanted.code))
-    return _answer(request, await state.type_changes.change(row, layout, selection))
+    if wanted.code is not None:
+        state.code_tries.require(layout, row.holder, wanted.code)
+    layout.require_types(selection, Fan(row.lane, wanted.code))
+    counted = selection.counted_as(row.selection.stock)
+    return _answer(request, await state.type_changes.change(row, layout, counted))
 
 
 HELD = (
@@ -487,7 +501,7 @@ FAST_ROUTES = [
             403: "Not admitted yet (see Retry-After), or the credential is for another event",
             404: "Unknown event, section or price type, or a signed-in fan who is not in the line",
             409: "Nothing was reserved: seats-taken, single-seat, no-adjacent-seats, no-accessible-places, sold-out, "
-            "limit-exceeded or price-type-refused",
+            "limit-exceeded price-type-refused or reserved-seats",
             410: "The place in the line has ended, or the waiting room was reset",
             422: "A value is invalid, or the Idempotency-Key was used with another body",
             503: "The stock is being rebuilt, or too many requests wait; see Retry-After",

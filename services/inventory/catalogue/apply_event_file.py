@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
 from services.inventory.layout.layout import SeatPosition
+from services.inventory.layout.pools import POOL, section_of
 from services.inventory.problems import StockConflict
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.push import push_stock
@@ -92,6 +93,16 @@ async def remove_section(change: StockChange, now: Row) -> None:
     mine = tables.section.c.event_id == change.event_id, tables.section.c.section_id == section_id
     await change.connection.execute(delete(tables.section).where(*mine))
     del change.sections[section_id]
+
+
+async def _remove_pools(change: StockChange, section_id: str) -> None:
+    """Deletes the empty pools of a section. Raises `StockConflict` if one has places."""
+    for pool in change.pools_of(section_id):
+        if places := change.sections[pool]["capacity"]:
+            name = pool.partition(POOL)[2]
+            detail = f"{places} places of {section_id} are in the allotment {name}, so it stays. Nothing was changed."
+            raise StockConflict(detail, section_id=section_id, taken=places)
+        await remove_section(change, change.sections[pool])
 
 
 async def _insert_seats(change: StockChange, wanted: Row, *, first: int) -> None:
@@ -263,15 +274,22 @@ async def _apply_sections(change: StockChange, file: EventFile) -> tuple[bool, b
             await add_section(change, wanted)
             seats_changed = True
         elif not _same_shape(now, wanted):
+            await _remove_pools(change, section_id)
             await resize_rows(change, now, wanted)
             seats_changed = True
-        elif any(now[name] != value for name, value in wanted.items()):
+        elif any((now | {"capacity": change.capacity(section_id)})[name] != value for name, value in wanted.items()):
             if wanted["kind"] != "seated":
                 await resize(change, section_id, wanted["capacity"], kind=wanted["kind"])
-            await _update_section(change, section_id, wanted)
+            own = {"capacity": wanted["capacity"] - change.pooled(section_id)}
+            await _update_section(change, section_id, {**wanted, **own})
             metadata_changed = True
-    for gone in change.sections.keys() - {row["section_id"] for row in rows}:
-        await remove_section(change, change.sections[gone])
+    kept = {row["section_id"] for row in rows}
+    for gone in change.sections.keys() - kept:
+        if section_of(gone) in kept:
+            continue
+        await _remove_pools(change, gone)
+        if gone in change.sections:
+            await remove_section(change, change.sections[gone])
         seats_changed = True
     await change.lock(row["section_id"] for row in rows)
     return seats_changed, metadata_changed
@@ -309,13 +327,15 @@ TOTAL_CAPACITY = text("SELECT sum(capacity) FROM inventory.section WHERE event_i
 
 
 async def resize(change: StockChange, section_id: str, capacity: int, *, kind: str = "ga") -> None:
-    """Added and removed places are available ones. Raises `UnknownSection` (also for a seated one), or `StockConflict`
-    with what is held, sold and blocked.
+    """Added and removed places are available ones, and none of a pool, which `capacity` counts, too. Raises
+    `UnknownSection` (also for a seated one), or `StockConflict` with what is held, sold and blocked.
     """
     await change.lock([section_id])
-    if change.section(section_id, kind).capacity == capacity:
+    change.section(section_id, kind)
+    pooled = change.pooled(section_id)
+    if change.capacity(section_id) == capacity:
         return
-    values = {"event_id": change.event_id, "section_id": section_id, "capacity": capacity}
+    values = {"event_id": change.event_id, "section_id": section_id, "capacity": capacity - pooled}
     if not (await change.connection.execute(RESIZE, values)).rowcount:
         raise await _capacity_conflict(change, section_id, capacity)
     places = (await change.connection.execute(TOTAL_CAPACITY, {"event_id": change.event_id})).scalar_one()
@@ -329,8 +349,10 @@ async def resize(change: StockChange, section_id: str, capacity: int, *, kind: s
 async def _capacity_conflict(change: StockChange, section_id: str, capacity: int) -> StockConflict:
     row = (await count_sections(change.connection, change.event_id))[section_id]
     taken = {"held": int(row["held"]), "sold": int(row["sold"]), "blocked": row["blocked"]}
-    counts = ", ".join(f"{n} {name}" for name, n in taken.items())
-    least = row["capacity"] - row["available"]
+    if pooled := change.pooled(section_id):
+        taken["by_code"] = pooled
+    counts = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in taken.items())
+    least = row["capacity"] - row["available"] + pooled
     detail = (
         f"{capacity} places are too few for {section_id}: {counts}; at least {least} are needed. Nothing was changed."
     )

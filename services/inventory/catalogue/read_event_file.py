@@ -1,6 +1,6 @@
 """Reads inventory's part of an event file back from the database: applying it again changes nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import RowMapping, select
@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory import tables
 from services.inventory.catalogue.apply_event_file import EventFilePart
+from services.inventory.layout.pools import apart
 from shared.contracts.event_file import GaSection, SalesPart, SeatedSection, StockPart
 from shared.contracts.event_parts.seat_labels import stored_labels
 from shared.contracts.event_parts.traits import named
@@ -26,7 +27,8 @@ async def read_event_file(db: AsyncEngine, event_id: str, parts: Iterable[EventF
         if event is None:
             raise UnknownEvent
         query = select(tables.section).where(tables.section.c.event_id == event_id).order_by(tables.section.c.ordinal)
-        sections = (await connection.execute(query.where(tables.section.c.kind != "type"))).mappings().all()
+        rows = (await connection.execute(query.where(tables.section.c.kind != "type"))).mappings().all()
+        sections, _ = apart(rows)
         own = [field for part in parts for field in (await part.file_fields(connection, event)).items()]
     return StockPart.model_validate({
         **{name: event[name] for name in EVENT_FIELDS}, **_times(event),
@@ -50,7 +52,7 @@ def _sales(event: RowMapping) -> dict[str, Any]:
     return values
 
 
-def _section(row: RowMapping) -> dict[str, Any]:
+def _section(row: Mapping[str, Any]) -> dict[str, Any]:
     if row["kind"] != "seated":
         return {**{name: row[name] for name in GaSection.model_fields}, "traits": list(row["traits"])}
     labels = row["labels"] or {}

@@ -9,7 +9,7 @@ them all of the price type child: how many there are of a type is counted like g
 import hashlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
@@ -19,7 +19,9 @@ from sqlalchemy import RowMapping, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
+from services.inventory.layout.exclusive import ExclusivePlaces
 from services.inventory.layout.offers import HasExclusive, Offers, Round
+from services.inventory.layout.pools import POOL, apart, section_of
 from services.inventory.layout.price_types import Fan, PriceTypes, WantedTicket
 from services.inventory.problems import NoAccessiblePlaces, UnknownSeat, UnknownSection
 from shared.contracts.event_parts.names import NamesWanted
@@ -37,6 +39,7 @@ SeatPosition = tuple[str, int]  # section_id, position
 GaKey = tuple[str, str]  # section_id, type_id
 
 NO_TRAITS: frozenset[Trait] = frozenset()
+
 
 # -- a selection -------------------------------------------------------------------------------------------------------
 
@@ -95,7 +98,7 @@ class SeatLine(NamedTuple):
 
 
 class GaLine(NamedTuple):
-    """GA tickets of one section and price type, and the price of each."""
+    """GA tickets of one section (or one of its pools) and price type, and the price of each."""
 
     section_id: str
     quantity: int
@@ -105,6 +108,13 @@ class GaLine(NamedTuple):
     @property
     def key(self) -> "GaKey":
         return self.section_id, self.type_id
+
+    @property
+    def named(self) -> "GaKey":
+        """As fans and orders name them, who know no pools. All tickets that a reservation has of a section are counted
+        together.
+        """
+        return self.section_id.partition(POOL)[0], self.type_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +161,15 @@ class Selection:
         """As events and answers show it: the ids of its seats, and GA tickets by section."""
         ga = Counter[str]()
         for line in self.ga:
-            ga[line.section_id] += line.quantity
+            ga[line.named[0]] += line.quantity
         tickets = [{"section_id": section_id, "quantity": quantity} for section_id, quantity in ga.items()]
         return {"seats": [line.seat_id for line in self.seats], "ga": tickets}
+
+    def counted_as(self, stock: StockSelection) -> "Selection":
+        """The same, its tickets of each section in the pool from which this stock has them."""
+        pools = {section_of(s): s for s in stock.ga}
+        ga = (line._replace(section_id=pools.get(section_of(line.section_id), line.section_id)) for line in self.ga)
+        return replace(self, ga=tuple(ga))
 
     def columns(self) -> dict[str, list[Any]]:
         """As parallel arrays for a statement."""
@@ -252,6 +268,11 @@ class Section:
         return TYPE_NAMES[self.kind]
 
     @property
+    def last(self) -> int:
+        """The last position of its map; 0 for GA."""
+        return max(0, self.rows * (self.seats_per_row + 1) - 2)
+
+    @property
     def price_from_minor(self) -> int:
         return min(block.price_minor for block in self.price_blocks)
 
@@ -334,8 +355,8 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True)
 class Layout:
-    """One event: sections, prices and sales rules, and what features show of it. `quotas` are the numbers in all of its
-    price types, by the `quota_id` under which the stock counts them.
+    """One event: sections, prices and sales rules, and what features show of it. `pools` are those of its sections that
+    have some. `quotas` are the numbers in all of its price types, by the `quota_id` under which the stock counts them.
     """
 
     event_id: str
@@ -369,6 +390,7 @@ class Layout:
     names_until: datetime | None
     types: PriceTypes
     sections: dict[str, Section]
+    pools: Mapping[str, Sequence[str]]
     quotas: Mapping[str, int]
     shown: tuple[Shown, ...]
 
@@ -378,10 +400,12 @@ class Layout:
     ) -> "Layout":
         """From a row of `inventory.event`, the rows of its sections in their order, and what features show of it."""
         rows = list(sections)
-        by_id = {row["section_id"]: Section.from_row(row) for row in rows if row["kind"] != "type"}
+        own_rows, pools = apart(rows)
+        by_id = {row["section_id"]: Section.from_row(row) for row in own_rows}
         quotas = {row["section_id"]: row["capacity"] for row in rows if row["kind"] == "type"}
         own = {each.name: event[each.name] for each in fields(cls) if each.name in event}
-        return cls(**own, types=PriceTypes.stored(event["price_types"]), sections=by_id, quotas=quotas, shown=shown)
+        return cls(**own, types=PriceTypes.stored(event["price_types"]), sections=by_id, pools=pools, quotas=quotas,
+                   shown=shown)  # fmt: skip
 
     def part(self, kind: type[Part]) -> Part:
         """What a feature shows of it, by its class."""
@@ -424,7 +448,7 @@ class Layout:
             position = section.position(row, seat)
             seats.append(SeatLine(section_id, position, seat_id, self._price(section, position, type_id), type_id))
         tickets = [
-            GaLine(s, quantity, self._price(self.section(s, "ga"), 0, type_id), type_id)
+            GaLine(s, quantity, self._price(self.section(s.partition(POOL)[0], "ga"), 0, type_id), type_id)
             for (s, type_id), quantity in ga.items()
         ]
         return Selection(tuple(sorted(seats)), tuple(sorted(tickets, key=lambda line: line.key)))
@@ -433,7 +457,7 @@ class Layout:
         """A selection that Redis made, from its text. Which of its places are of which price type, the types say."""
         places, ga = StockSelection.parse(selection), Counter[GaKey]()
         of_ga = [s for s, n in places.ga.items() if s[0] != QUOTA for _ in range(n)]
-        traits = [self.sections[s].traits_of(at) for s, at in (*places.seats, *((s, 0) for s in of_ga))]
+        traits = [self.sections[s].traits_of(at) for s, at in (*places.seats, *((section_of(s), 0) for s in of_ga))]
         numbers = {type_id: places.ga.get(quota_id(type_id), 0) for type_id in self.types.by_id}
         types, ids = self.types.assigned(numbers, traits), self.seat_ids(places.seats)
         ga.update(zip(of_ga, types[len(ids) :], strict=True))
@@ -463,12 +487,18 @@ class Layout:
         ga = [
             WantedTicket(line.type_id, s, self.sections[s].traits_of(0), s, line.quantity)
             for line in selection.ga
-            if (s := line.section_id) in self.sections
+            if (s := line.named[0]) in self.sections
         ]
         return seats + ga
 
     def require(self, selection: Selection, fan: Fan) -> None:
         """Raises what says why this fan may not have these tickets at these prices."""
+        if self.offers.exclusive:
+            self.exclusive.require(selection.seats, fan)
+        self.require_types(selection, fan)
+
+    def require_types(self, selection: Selection, fan: Fan) -> None:
+        """Raises what says why this fan may not have tickets, whose places they have, at these prices."""
         if self.types.types:
             self.types.require(self.tickets(selection), fan)
 
@@ -484,7 +514,7 @@ class Layout:
         usual = self.usual_type_id
         if usual is None:
             return {}
-        section = self.sections[line.section_id]
+        section = self.sections[section_of(line.section_id)]
         position = line.position if isinstance(line, SeatLine) else 0
         place = section.priced_as(position)
         return {usual: place.price_minor, **self.type_prices(place, section, section.traits_of(position))}
@@ -547,7 +577,18 @@ class Layout:
     @cached_property
     def offers(self) -> Offers:
         exclusive = [each for part in self.shown if isinstance(part, HasExclusive) for each in part.exclusive]
-        return Offers({section_id: section.traits for section_id, section in self.sections.items()}, exclusive)
+        traits = {section_id: section.traits for section_id, section in self.sections.items()}
+        return Offers(traits, exclusive, {section_id: each.last for section_id, each in self.sections.items()})
+
+    @cached_property
+    def exclusive(self) -> ExclusivePlaces:
+        """The places that only some fans may buy."""
+        return ExclusivePlaces(self.offers.exclusive)
+
+    @cached_property
+    def asks_for_codes(self) -> bool:
+        """Whether a code may open anything."""
+        return bool(self.exclusive) or any(each.codes for each in self.types.types)
 
     def _sold_all_over(self, section_id: str, traits: Iterable[Trait]) -> set[str]:
         """The price types that are sold at every place of a section, or else at those with these traits."""

@@ -1,10 +1,12 @@
 """Which places best available offers at once, which only when no others are left, and which never.
 
 Wheelchair and companion places are for who asks for them, until they are released. Places that only some fans may buy
-are never offered to others; who they are, a feature says. A general-admission section is offered or not as a whole.
+are never offered to others, and first to them; who they are, a feature says. A general-admission section is offered or
+not as a whole; those of its places that only some may buy are a pool, which is counted by itself.
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 from cachetools import LRUCache
@@ -23,10 +25,16 @@ EVERYTHING: Sequence[Round] = ({},)
 
 
 class Exclusive(Protocol):
-    """Places that only some fans may buy."""
+    """Places that only some fans may buy: seats, and pools by their section. No two have the same place."""
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def places(self) -> Places: ...
+
+    @property
+    def pools(self) -> Mapping[str, str]: ...
 
     def is_open_to(self, fan: Fan) -> bool: ...
 
@@ -40,19 +48,24 @@ class HasExclusive(Protocol):
 
 
 class Offers:
-    """What best available offers of one layout, whose places have these traits by section. What one right sees is made
-    once.
+    """What best available offers of one layout, whose places have these traits by section; `lasts` has the last
+    position of each section. What one right sees is made once.
     """
 
-    def __init__(self, traits: Mapping[str, Mapping[Trait, Sequence[Run]]], exclusive: Sequence[Exclusive]) -> None:
-        self.exclusive = exclusive
+    def __init__(
+        self,
+        traits: Mapping[str, Mapping[Trait, Sequence[Run]]],
+        exclusive: Sequence[Exclusive],
+        lasts: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        self.exclusive, self._lasts = exclusive, lasts
         self._traits = {section_id: own for section_id, own in traits.items() if own}
         self.wheelchair_places, self.companion_places = (_round([self._with([trait])]) for trait in ACCESSIBLE)
         self._rounds: LRUCache[tuple[bool | None, frozenset[int]], Sequence[Round]] = LRUCache(RIGHTS_MAX)
 
     def rounds(self, fan: Fan, *, released: bool) -> Sequence[Round]:
-        """What each round leaves out for this fan. The first offers nothing late; a second is tried where it had no
-        places, if there is anything late.
+        """What each round leaves out for this fan. Who may buy exclusive places is offered them first, and them alone.
+        Then nothing late is offered, and in a last round, if there is anything late, that as well.
         """
         if not self._traits and not self.exclusive:
             return EVERYTHING
@@ -78,7 +91,16 @@ class Offers:
         late = self._with((*LATE, *ACCESSIBLE) if released else LATE)
         last = _round(never)
         first = _round([*never, late])
-        return [last] if first == last else [first, last]
+        rounds = [last] if first == last else [first, last]
+        if mine := [each.places for n, each in enumerate(self.exclusive) if n not in closed]:
+            mine_alone = _round([*never, late, self._all_but(mine)])
+            return rounds if mine_alone == rounds[0] else [mine_alone, *rounds]
+        return rounds
+
+    def _all_but(self, kept: Sequence[Places]) -> Places:
+        """All places but these."""
+        own = {section_id: [run for places in kept for run in places.get(section_id, ())] for section_id in self._lasts}
+        return {section_id: outside(own[section_id], last) for section_id, last in self._lasts.items()}
 
     def _with(self, traits: Sequence[Trait]) -> Places:
         """The places that have one of these traits."""
@@ -86,6 +108,16 @@ class Offers:
             section_id: [run for trait in traits if trait in own for run in own[trait] or [WHOLE]]
             for section_id, own in self._traits.items()
         }
+
+
+def outside(runs: Sequence[Run], last: int) -> list[Run]:
+    """The positions up to `last` that are in none of these runs."""
+    found, at = list[Run](), 0
+    for first, end in joined(runs):
+        if at < first:
+            found.append((at, first - 1))
+        at = end + 1
+    return [*found, (at, last)] if at <= last else found
 
 
 def _round(left_out: Sequence[Places]) -> Round:

@@ -54,6 +54,10 @@ class PriceTypes:
     def _codes(self) -> dict[str, frozenset[str]]:
         return {each.type_id: frozenset(map(code_key, each.codes)) for each in self.types}
 
+    def opens(self, code: str) -> bool:
+        """Whether a type needs this code."""
+        return any(code_key(code) in codes for codes in self._codes.values())
+
     def stored_id(self, type_id: str | None) -> str:
         """How the type that a request names is stored. Raises `UnknownPriceType`."""
         if type_id is None or (self.types and type_id == self.types[0].type_id):

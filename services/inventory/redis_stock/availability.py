@@ -17,6 +17,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.layout.layout import EventCache, Layout
+from services.inventory.layout.pools import section_of
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.client import EVENTS_PER_ROUND_TRIP, RedisStock
 from services.inventory.store.snapshot import count_sections
@@ -31,6 +32,10 @@ from shared.runtime.clock import now_ms
 COUNT_HOLDERS = text(
     "SELECT count(DISTINCT holder) FROM inventory.reservation "
     "WHERE event_id = :event_id AND status IN ('pending_payment', 'paying')"
+)
+COUNT_RESERVED = text(
+    "SELECT section_id, count(*) AS n FROM inventory.seat "
+    "WHERE event_id = :event_id AND allotment_id IS NOT NULL AND status = 'available' GROUP BY section_id"
 )
 CACHE_S = 0.25
 AGAIN_S = 0.8 * FRAME_REPEAT_S  # a pause of the loop ends up to a second before a frame must be repeated
@@ -134,13 +139,18 @@ class AvailabilityPublisher:
             return await self.frame_from_db(layout.event_id, ready=False, epoch=epoch, version=version)
         self._reported_not_ready.discard(layout.event_id)
         counts = {key.decode(): int(value) for key, value in zip(reply[7::2], reply[8::2], strict=True)}
-        sections = [
-            SectionCounts(
-                section_id=s, available=max(0, counts.get(f"{s}:available", 0)), held=counts.get(f"{s}:held", 0),
-                sold=counts.get(f"{s}:sold", 0), at_ms=at_ms,
-            )
-            for s in layout.sections
-        ]  # fmt: skip
+        apart = await self._apart(layout) if layout.exclusive.seats else {}
+
+        def counted(section_id: str) -> SectionCounts:
+            pools = layout.pools.get(section_id, ())
+            available, reserved = max(0, counts.get(f"{section_id}:available", 0)), apart.get(section_id, 0)
+            held, sold = (sum(counts.get(f"{s}:{n}", 0) for s in (section_id, *pools)) for n in ("held", "sold"))
+            return SectionCounts(
+                section_id=section_id, available=max(0, available - reserved), held=held, sold=sold, at_ms=at_ms,
+                reserved=reserved + sum(max(0, counts.get(f"{pool}:available", 0)) for pool in pools),
+            )  # fmt: skip
+
+        sections = [counted(section_id) for section_id in layout.sections]
         types = [
             TypeCounts(
                 type_id=s[1:], available=max(0, counts.get(f"{s}:available", 0)), held=counts.get(f"{s}:held", 0),
@@ -153,6 +163,18 @@ class AvailabilityPublisher:
             types=types, holders_holding=holders, holds_begun=begun, holds_let_go=ended,
         )  # fmt: skip
 
+    async def _apart(self, layout: Layout) -> dict[str, int]:
+        """Free seats that not everybody may buy, by section; read a moment after the counts."""
+        key, reserved = Keys.of(layout.event_id).map, layout.exclusive.seats
+        pipe = self._redis_stock.redis.pipeline(transaction=False)
+        for section_id, runs in reserved.items():
+            pipe.getrange(key + section_id, runs[0][0], runs[-1][1])
+        found: dict[str, int] = {}
+        for (section_id, runs), marks in zip(reserved.items(), await pipe.execute(), strict=True):
+            start = runs[0][0]
+            found[section_id] = sum(marks.count(b".", first - start, last - start + 1) for first, last in runs)
+        return found
+
     async def frame_from_db(
         self, event_id: str, *, ready: bool = True, epoch: int | None = None, version: int | None = None
     ) -> StockFrame:
@@ -160,12 +182,17 @@ class AvailabilityPublisher:
         at_ms = now_ms()
         async with self._db.connect() as connection:
             rows = await count_sections(connection, event_id)
+            apart = {row.section_id: row.n for row in await connection.execute(COUNT_RESERVED, {"event_id": event_id})}
             holders = (await connection.execute(COUNT_HOLDERS, {"event_id": event_id})).scalar_one()
-        sections = [
-            SectionCounts(section_id=s, available=r["available"], held=int(r["held"]), sold=int(r["sold"]), at_ms=at_ms)
-            for s, r in rows.items()
-            if s[0] != QUOTA
-        ]
+        sections = list[SectionCounts]()
+        for s in dict.fromkeys(section_of(each) for each in rows if each[0] != QUOTA):
+            own = [row for each, row in rows.items() if each[0] != QUOTA and section_of(each) == s]
+            available, reserved = rows[s]["available"], apart.get(s, 0)
+            sections.append(SectionCounts(
+                section_id=s, available=max(0, available - reserved), held=sum(int(r["held"]) for r in own),
+                sold=sum(int(r["sold"]) for r in own), at_ms=at_ms,
+                reserved=reserved + sum(r["available"] for r in own) - available,
+            ))  # fmt: skip
         types = [
             TypeCounts(type_id=s[1:], available=r["available"], held=int(r["held"]), sold=int(r["sold"]))
             for s, r in rows.items()

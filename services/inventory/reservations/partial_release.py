@@ -76,14 +76,14 @@ def require_unpaid(record: ReservationRow, now_ms: int) -> None:
 
 def _split(held: Selection, seats: set[str], ga: Mapping[GaKey, int]) -> tuple[Selection, Selection]:
     """What is kept and what is released."""
-    lines = {line.key: line for line in held.ga}
+    lines = {line.named: line for line in held.ga}
     too_many = {s for (s, type_id), n in ga.items() if (s, type_id) not in lines or n > lines[s, type_id].quantity}
     if missing := sorted((seats - {line.seat_id for line in held.seats}) | too_many):
         raise NotHeld(
             f"Not in this reservation, or not this many: {', '.join(missing)}. Nothing was released.", places=missing
         )
-    kept_ga = [line._replace(quantity=ga[line.key]) for line in held.ga if line.key in ga]
-    rest_ga = [line._replace(quantity=line.quantity - ga.get(line.key, 0)) for line in held.ga]
+    kept_ga = [line._replace(quantity=ga[line.named]) for line in held.ga if line.named in ga]
+    rest_ga = [line._replace(quantity=line.quantity - ga.get(line.named, 0)) for line in held.ga]
     kept = Selection(tuple(line for line in held.seats if line.seat_id in seats), tuple(kept_ga))
     rest_seats = tuple(line for line in held.seats if line.seat_id not in seats)
     return kept, Selection(rest_seats, tuple(line for line in rest_ga if line.quantity))

@@ -19,6 +19,7 @@ from cachetools import TTLCache
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.layout.layout import Layout, SeatPosition, Selection, StockSelection
+from services.inventory.layout.pools import section_of
 from services.inventory.metrics import DRIFT, HOLD_OUTCOMES
 from services.inventory.problems import NoAccessiblePlaces, NoAdjacentSeats, SeatsTaken
 from services.inventory.redis_stock.client import (
@@ -241,6 +242,8 @@ class ReservationBatcher:
             assert isinstance(reply, HoldGranted)
             if not request.selection.quantity:
                 request.selection = request.layout.from_selection(reply.selection)
+            elif "pools" in request.redis_request:
+                request.selection = request.selection.counted_as(StockSelection.parse(reply.selection))
             by_id.setdefault(reply.reservation_id, []).append(attempt)
             replies.setdefault(reply.reservation_id, reply)
             epochs.setdefault(reply.epoch, {}).setdefault(reply.reservation_id, _hold_insert(request, reply))
@@ -305,7 +308,10 @@ class ReservationBatcher:
         left = {row.section_id: row.seats_remaining for row in pushed.ga}
         if taken := [seat for seat, status in pushed.seats.items() if status != "available"]:
             return SeatsTaken(seats=_seat_ids(hold.selection, taken))
-        return sold_out(request.layout, {s: left.get(s, 0) for s, n in stock.ga.items() if left.get(s, 0) < n})
+        short = {s: left.get(s, 0) for s, n in stock.ga.items() if left.get(s, 0) < n}
+        if not short and stock.seats:  # they are free, but not of the allotment that this process knows
+            return Unavailable("The stock is being changed. Nothing was reserved. Try again shortly.")
+        return sold_out(request.layout, short)
 
 
 class Batchers(dict[str, ReservationBatcher]):
@@ -346,7 +352,14 @@ def _hold_insert(request: ReservationRequest, reply: HoldGranted) -> HoldInsert:
         fingerprint=f"{request.stock_hash}.{request.body_hash}", lane=request.lane,
         join_seq=request.join_seq, email=request.email,
         reminders=request.reminders, variant=request.layout.variant_for(request.holder),
+        allotments=_allotments(request),
     )  # fmt: skip
+
+
+def _allotments(request: ReservationRequest) -> tuple[str, ...]:
+    """Whose each of its seats is; nothing where all are everybody's."""
+    layout = request.layout
+    return layout.exclusive.allotments(request.selection.seats) if layout.offers.exclusive else ()
 
 
 def _replayed(request: ReservationRequest, record: ReservationRow) -> ReservationRow | Problem:
@@ -362,6 +375,7 @@ def sold_out(layout: Layout, left: Mapping[str, int]) -> SoldOut:
     """How many of the requested places are left, by section, and how many of a price type, by its `quota_id`; of many
     those with the most.
     """
+    left = {s if s[0] == QUOTA else section_of(s): n for s, n in sorted(left.items(), key=lambda each: each[1])}
     most = sorted(left, key=lambda section_id: -left[section_id])[:SECTIONS_NAMED_MAX]
     named = [section_id for section_id in most if left[section_id] > 0] or most[:1] * (len(left) == 1)
     sentences = (_left(layout, section_id, left[section_id]) for section_id in named)

@@ -171,7 +171,7 @@ async def _is_done(connection: AsyncConnection, event_id: str, return_id: str) -
 def _returned_part(record: ReservationRow, request: ReturnTickets) -> ReservationRow | None:
     """The reservation reduced to these tickets; None if it does not have all of them."""
     seats = {line.seat_id: line for line in record.selection.seats}
-    tickets = {line.key: line for line in record.selection.ga}
+    tickets = {line.named: line for line in record.selection.ga}
     wanted = {(ga.section_id, ga.type_id): ga.quantity for ga in request.ga}
     each_once = len(set(request.seats)) == len(request.seats) and len(wanted) == len(request.ga)
     if not each_once or not (request.seats or request.ga) or not set(request.seats) <= seats.keys():

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import RowMapping, select, update
+from sqlalchemy import RowMapping, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.inventory import tables
 from services.inventory.layout.layout import SeatPosition, Section
+from services.inventory.layout.pools import POOL, section_of
 from services.inventory.problems import StockConflict, UnknownSection
 from shared.audit_log import Actor, of_event
 
@@ -49,11 +50,14 @@ class StockChange:
         return bool(self.dirty or self.detail)
 
     async def lock(self, section_ids: Iterable[str]) -> None:
-        """Locks sections in the order of their key and reads those not read yet. Raises `UnknownSection`."""
+        """Locks sections with their pools, in the order of their key, and reads those not read yet. Raises
+        `UnknownSection`.
+        """
         missing = sorted(set(section_ids) - self.sections.keys())
         if not missing:
             return
-        mine = tables.section.c.event_id == self.event_id, tables.section.c.section_id.in_(missing)
+        named = func.split_part(tables.section.c.section_id, POOL, 1).in_(missing)
+        mine = tables.section.c.event_id == self.event_id, or_(tables.section.c.section_id.in_(missing), named)
         query = select(tables.section).where(*mine).order_by(tables.section.c.section_id).with_for_update()
         for row in (await self.connection.execute(query)).mappings():
             self.sections[row["section_id"]] = dict(row)
@@ -67,6 +71,18 @@ class StockChange:
         if row is None or (kind and row["kind"] != kind):
             raise UnknownSection(f"There is no section {section_id}{' of that kind' if row else ''}.")
         return Section.from_row(row)
+
+    def pools_of(self, section_id: str) -> list[str]:
+        """The pools of a locked section."""
+        return [s for s in self.sections if s != section_id and section_of(s) == section_id]
+
+    def pooled(self, section_id: str) -> int:
+        """The places in the pools of a locked section."""
+        return sum(self.sections[pool]["capacity"] for pool in self.pools_of(section_id))
+
+    def capacity(self, section_id: str) -> int:
+        """All places of a locked section."""
+        return int(self.sections[section_id]["capacity"]) + self.pooled(section_id)
 
     def conflict(self, seats: Mapping[str, list[SeatPosition]]) -> StockConflict:
         """A problem that names seats by why they cannot change."""

@@ -12,6 +12,7 @@ hold itself.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Literal, NamedTuple
 
 import asyncpg
@@ -103,7 +104,7 @@ class ReservationRow:
     def to_contract(self) -> Reservation:
         """As the other services see it."""
         seats = [ReservedItem(**line._asdict()) for line in self.selection.seats]
-        ga = [ReservedItem(**line._asdict()) for line in self.selection.ga]
+        ga = [ReservedItem(**line._asdict() | {"section_id": line.named[0]}) for line in self.selection.ga]
         return Reservation(
             event_id=self.event_id, reservation_id=self.reservation_id, holder=self.holder,
             status=self.status, lane=self.lane, join_seq=self.join_seq, total_minor=self.total_minor,
@@ -246,6 +247,7 @@ class HoldInsert(NamedTuple):
     email: str | None = None
     reminders: bool = False
     variant: Variant | None = None
+    allotments: tuple[str, ...] = ()  # of its seats, if not all are everybody's
 
 
 class WriteConflict(Exception):
@@ -303,9 +305,9 @@ async def insert_holds(driver: Any, event_id: str, epoch: int, holds: Sequence[H
     The fence must have been taken in an earlier statement, because this one reads Redis' epoch.
     """
     seats = [
-        (s.section_id, s.position, t.reservation_id, s.unit_price_minor, s.type_id)
+        (s.section_id, s.position, t.reservation_id, s.unit_price_minor, s.type_id, allotment_id)
         for t in holds
-        for s in t.selection.seats
+        for s, allotment_id in zip(t.selection.seats, t.allotments or repeat(""), strict=False)
     ]
     tickets = [(t.reservation_id, *line) for t in holds for line in t.selection.ga]
     sections = Counter(seat[0] for seat in seats)
@@ -320,7 +322,7 @@ async def insert_holds(driver: Any, event_id: str, epoch: int, holds: Sequence[H
     ]  # fmt: skip
     created = [ReservationEvent("created", t.reservation_id, 1, _event_values(t)) for t in holds]
     columns = [
-        *_columns(reservations, 11), *_columns(tickets, 5), *_columns(list(sections.items()), 2), *_columns(seats, 5)
+        *_columns(reservations, 11), *_columns(tickets, 5), *_columns(list(sections.items()), 2), *_columns(seats, 6)
     ]  # fmt: skip
     body = orjson.dumps(event_body(event_id, "created", created, actor="fans")).decode()
     with sale_log.timed("sale.statement", statement="inventory:insert_holds", event_id=event_id):

@@ -174,7 +174,7 @@ async def _hold_seats(postgres: AsyncEngine, seats: list[SeatLine], reservation_
     assert order in reservations.INSERT_HOLDS
     statement = reservations.INSERT_HOLDS if ordered else reservations.INSERT_HOLDS.replace(order, "    FOR UPDATE")
     n, unused = len(seats), list[list[object]]([[]] * 18)
-    columns = [*unused, [s[0] for s in seats], [s[1] for s in seats], [reservation_id] * n, [1] * n, [""] * n]
+    columns = [*unused, [s[0] for s in seats], [s[1] for s in seats], [reservation_id] * n, [1] * n, [""] * n, [""] * n]
     plans = ("hashjoin", "mergejoin", "seqscan", "bitmapscan")
     disabled_plans = "".join(f"SET LOCAL enable_{plan} = off;" for plan in plans)
     try:

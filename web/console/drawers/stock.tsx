@@ -1,4 +1,4 @@
-// Places by section and allotment: block, unblock, resize, open; and release of all holds.
+// Places by section and allotment: block, unblock, move, resize, open; and release of all holds.
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { call } from "../api";
@@ -11,16 +11,17 @@ import type { DrawerProps } from "./drawer";
 
 const path = (eventId: string) => `/admin/inventory/events/${eventId}`;
 
-const notOnSale = (stock: Resource<StockReport>): number => stock.data.value!.total.blocked + stock.data.value!.total.kept_aside;
+// Places that not everybody can buy.
+const apart = ({ blocked, kept_aside, reserved }: StockReport["total"]): number => blocked + kept_aside + reserved;
 
 // Changes the stock, if nobody else changed it since it was read. `places`: how many went on sale or out of it, the
 // standing ones, which the answer does not count, too.
 async function change(stock: Resource<StockReport>, method: "POST" | "PUT", place: string, body: object, { key, reason }: Intent): Promise<{ changed: boolean; places: number }> {
   const { event_id, version } = stock.data.value!;
-  const before = notOnSale(stock);
+  const before = apart(stock.data.value!.total);
   const { data } = await call<StockChanged>(method, `${path(event_id)}/${place}`, { body: { ...body, reason, version }, key });
   await stock.read();
-  return { changed: data.changed, places: Math.abs(notOnSale(stock) - before) };
+  return { changed: data.changed, places: Math.abs(apart(stock.data.value!.total) - before) };
 }
 
 export function Stock({ eventId, args }: DrawerProps) {
@@ -32,12 +33,12 @@ export function Stock({ eventId, args }: DrawerProps) {
       <ProblemText problem={stock.problem.value} />
       <div class="scroll" tabIndex={0} role="region" aria-label="Places by section">
         <table class="num">
-          <thead><tr><th scope="col">Section</th><th scope="col">Free</th><th scope="col">Held</th><th scope="col">Sold</th><th scope="col">Blocked</th><th scope="col">Aside</th><th scope="col">All</th></tr></thead>
+          <thead><tr><th scope="col">Section</th><th scope="col">Free</th><th scope="col">By code</th><th scope="col">Held</th><th scope="col">Sold</th><th scope="col">Blocked</th><th scope="col">Aside</th><th scope="col">All</th></tr></thead>
           <tbody>
             {[...found.sections, { section_id: "All", ...found.total }].map((one) => (
               <tr key={one.section_id} data-stock={one.section_id}>
                 <th scope="row">{one.section_id}</th>
-                {[one.available, one.held, one.sold, one.blocked, one.kept_aside, one.capacity].map((places, index) => <td key={index} class="num">{count(places)}</td>)}
+                {[one.available, one.reserved, one.held, one.sold, one.blocked, one.kept_aside, one.capacity].map((places, index) => <td key={index} class="num">{count(places)}</td>)}
               </tr>
             ))}
           </tbody>
@@ -51,6 +52,7 @@ export function Stock({ eventId, args }: DrawerProps) {
       {found.allotments.length === 0 && <p class="muted">None: every place is on sale.</p>}
       {found.allotments.length > 0 && <ul class="rows">{found.allotments.map((one) => <AllotmentRow key={one.allotment_id} stock={stock} allotment={one} />)}</ul>}
       <NewAllotment stock={stock} />
+      <Move stock={stock} />
       <h3>Holds</h3>
       <ReleaseOne stock={stock} />
       <Action asks label="Release all holds" name="release-all" tone="danger" reason="required" typed={eventId} sends={found.version}
@@ -165,22 +167,53 @@ const RESERVATION = /^[0-9a-f]{32}$/;
 function NewAllotment({ stock }: { stock: Resource<StockReport> }) {
   const { named, fields } = usePlaces(stock);
   const [name, kind, opens] = [useSignal(""), useSignal("house"), useSignal("")];
+  const [codes, lanes] = [useSignal(""), useSignal("")];
   const id = name.value.trim().toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, ID_MAX);
   const there = stock.data.value!.allotments.some((one) => one.allotment_id === id);
   const places = named();
-  const body = { ...places, name: name.value.trim(), kind: kind.value, opens_at: timeOf(opens.value) };
+  const body = {
+    ...places, name: name.value.trim(), kind: kind.value, opens_at: timeOf(opens.value),
+    codes: codes.value.split("\n").map((one) => one.trim()).filter(Boolean), lanes: wordsOf(lanes.value).map(Number),
+  };
   return (
-    <Action asks label="Keep places aside" name="new-allotment" of={stock} sends={[id, body]} about="They are not on sale until the allotment opens."
+    <Action asks label="Keep places aside" name="new-allotment" of={stock} sends={[id, body]} about="They are not on sale until the allotment opens, but for fans with one of its codes or of its lanes."
       wrong={!id ? "Give it a name." : there ? "There is one of this name already: open it, or choose another name." : places ? null : "Name the places."}
       send={async (intent) => {
         const done = await change(stock, "PUT", `allotments/${id}`, body, intent);
-        name.value = opens.value = "";
+        name.value = opens.value = codes.value = lanes.value = "";
         return `${count(done.places)} ${done.places === 1 ? "place is" : "places are"} kept aside.`;
       }}>
       <Text label="Name" name="name" value={name} />
       <Choice label="For whom" name="kind" value={kind} options={KINDS} />
       {fields}
+      <Text label="Codes that buy them" name="codes" value={codes} lines={2} max={20000} hint="one a line; empty: nobody buys them yet" />
+      <Text label="Lanes that buy them" name="lanes" value={lanes} max={60} hint="such as 1, 2" />
       <Moment label="Goes on sale at" name="opens_at" value={opens} hint="(empty: by hand)" />
+    </Action>
+  );
+}
+
+const GENERAL = "";
+
+function Move({ stock }: { stock: Resource<StockReport> }) {
+  const { named, fields } = usePlaces(stock);
+  const waiting = stock.data.value!.allotments.filter((one) => !one.opened_at);
+  const [from, to] = [useSignal(GENERAL), useSignal(waiting[0]?.allotment_id ?? GENERAL)];
+  const ways: [string, string][] = [[GENERAL, "General sale"], ...waiting.map((one): [string, string] => [one.allotment_id, one.name])];
+  const places = named();
+  const moved = (source: string, target: string, intent: Intent) =>
+    change(stock, "POST", "stock/move", { ...places!, from_allotment: source || null, to_allotment: target || null }, intent);
+  return (
+    <Action asks label="Move places" name="move" of={stock} sends={[places, from.value, to.value]} about="Places that are held or sold stay where they are: then nothing moves."
+      wrong={!waiting.length ? "There is no allotment that waits." : from.value === to.value ? "Choose two different channels." : places ? null : "Name the places."}
+      send={async (intent) => {
+        const [source, target] = [from.value, to.value];
+        await moved(source, target, intent);
+        return { words: "The places are moved.", undo: { label: "Move back", run: (undo) => moved(target, source, { ...undo, reason: "Taken back in the console" }) } };
+      }}>
+      <Choice label="From" name="source" value={from} options={ways} />
+      <Choice label="To" name="target" value={to} options={ways} />
+      {fields}
     </Action>
   );
 }
@@ -224,11 +257,13 @@ function Resize({ stock, section }: { stock: Resource<StockReport>; section?: st
 }
 
 function AllotmentRow({ stock, allotment }: { stock: Resource<StockReport>; allotment: AllotmentReport }) {
-  const kept = stock.data.value!.sections.reduce((all, one) => all + (one.kept_aside_by[allotment.allotment_id] ?? 0), 0);
+  const byCode = allotment.codes.length + allotment.lanes.length > 0;
+  const left = byCode ? `${count(allotment.available)} left, ${count(allotment.held)} held, ${count(allotment.sold)} sold by ${allotment.codes.length ? "code" : "lane"}`
+    : `${count(allotment.kept_aside)} places aside`;
   return (
     <li>
-      <p><b>{allotment.name}</b> <span class="muted">{allotment.kind} · {allotment.opened_at ? `opened ${at(allotment.opened_at)}`
-        : `${count(kept)} places aside · ${allotment.opens_at ? `opens ${at(allotment.opens_at)}` : "opens by hand"}`}</span></p>
+      <p><b>{allotment.name}</b> <span class="muted">{allotment.kind} · {allotment.opened_at ? `opened ${at(allotment.opened_at)}${byCode ? ` · ${count(allotment.sold)} sold before` : ""}`
+        : `${left} · ${allotment.opens_at ? `opens ${at(allotment.opens_at)}` : "opens by hand"}`}</span></p>
       <Action asks label="Open" idle={!!allotment.opened_at} name={`open-${allotment.allotment_id}`} reason="required" of={stock} sends={allotment.allotment_id} about="Puts its places on sale."
         send={async (intent) => {
           const done = await change(stock, "POST", `allotments/${allotment.allotment_id}/open`, {}, intent);

@@ -1,14 +1,15 @@
 -- The event's holds: holders, holds by status, and since when the oldest are open or being paid. All that began before the
 -- oldest open one have ended: `earlier`, of which `earlier_given_back`. Every reservation is read once; byte order makes
--- counting holders cheap. Places of every section: those on sale, those left, and those held. Only open reservations are
+-- counting holders cheap. Places of every section with its pools: those on sale, those left, and those held. Only open reservations are
 -- counted for them, which are few: what is neither left nor held is sold.
 WITH oldest AS (
     SELECT min(created_at) AS open_since FROM inventory.reservation
     WHERE event_id = :event_id AND status IN ('pending_payment', 'paying')
 ), sections AS (
-    SELECT s.section_id, s.name, s.capacity + s.overbooked_accepted - s.blocked AS on_sale, s.seats_remaining AS available,
-        coalesce(h.held, 0)::bigint AS held,
-        s.capacity + s.overbooked_accepted - s.blocked - s.seats_remaining - coalesce(h.held, 0)::bigint AS sold
+    SELECT split_part(s.section_id, '~', 1) AS section_id, min(s.name) AS name,
+        sum(s.capacity + s.overbooked_accepted - s.blocked) AS on_sale, sum(s.seats_remaining) AS available,
+        coalesce(sum(h.held), 0)::bigint AS held,
+        sum(s.capacity + s.overbooked_accepted - s.blocked - s.seats_remaining) - coalesce(sum(h.held), 0)::bigint AS sold
     FROM inventory.section s
     LEFT JOIN (
         SELECT place.section_id, sum(place.n) AS held
@@ -24,7 +25,8 @@ WITH oldest AS (
         GROUP BY place.section_id
     ) AS h USING (section_id)
     WHERE s.event_id = :event_id AND s.kind <> 'type'
-    ORDER BY s.ordinal
+    GROUP BY split_part(s.section_id, '~', 1)
+    ORDER BY min(s.ordinal)
 )
 SELECT statement_timestamp() AS at, count(DISTINCT holder COLLATE "C") AS fans_held, count(*) AS holds,
     count(*) FILTER (WHERE status = 'pending_payment') AS pending_payment, count(*) FILTER (WHERE status = 'paying') AS paying,

@@ -5,7 +5,8 @@ SELECT r.event_id, r.reservation_id, r.holder, r.status, r.total_minor, r.curren
           FROM inventory.reservation_seat x JOIN inventory.seat s USING (event_id, section_id, position)
           WHERE x.event_id = r.event_id AND x.reservation_id = r.reservation_id) AS seats,
     coalesce((SELECT jsonb_object_agg(g.section_id, g.quantity) FROM (
-                  SELECT x.section_id, sum(x.quantity) AS quantity FROM inventory.reservation_ga x
-                  WHERE x.event_id = r.event_id AND x.reservation_id = r.reservation_id GROUP BY x.section_id) AS g),
+                  SELECT split_part(x.section_id, '~', 1) AS section_id, sum(x.quantity) AS quantity
+                  FROM inventory.reservation_ga x
+                  WHERE x.event_id = r.event_id AND x.reservation_id = r.reservation_id GROUP BY 1) AS g),
              '{}') AS ga
 FROM inventory.reservation r WHERE r.reservation_id = ANY($1::text[])

@@ -15,7 +15,7 @@
 -- ARGV[3] others_ms int the time by the slower of the other clocks
 -- ARGV[4+] requests list JSON each: reservation_id, holder, jti, pass_epoch, stock_hash, body_hash, hold_ttl_ms, tickets_max
 --   (per holder, 0 is unlimited), live_max (reservations per holder), and selection, or best {quantity, types, price_blocks, avoid,
---   split, tidy, accessible}; with selection maybe single_seats {blocks, avoid, refuse}. Of a live hold: reservation_id, holder,
+--   split, tidy, accessible}; with selection maybe pools (by section, those to try first) and single_seats {blocks, avoid, refuse}. Of a live hold: reservation_id, holder,
 --   change, the selection with its places and new price types
 -- Answers per request: held epoch until_ms selection, and if it leaves seats alone these and the better choice | again id epoch until_ms selection | reused | revoked | not-ready | clocks-apart ahead_ms | gone
 --        | seats-taken/single-seat/no-adjacent-seats/no-accessible-places/sold-out/limit-exceeded now_ms detail due_id…
@@ -76,6 +76,19 @@ local function conflict(runs, ga)
   if #short > 0 then return deny('sold-out', table.concat(short, ';')) end
 end
 
+-- The selection with the tickets of each of these sections from the first of its pools that has enough, else from the section
+-- itself; if it has too few as well, from where most are left.
+local function from_pools(selection, pools)
+  return (string.gsub(selection, '([%w_~-]+)%*(%d+)', function(section, quantity)
+    local most, n = section, tonumber(quantity)
+    for _, pool in ipairs(pools[section] or {}) do
+      if available(pool) >= n then return pool .. '*' .. quantity end
+      if available(section) < n and available(pool) > available(most) then most = pool end
+    end
+    return most .. '*' .. quantity
+  end))
+end
+
 -- A selection of the best available places, or why there is none.
 local function best_selection(want)
   local selection, accessible
@@ -127,6 +140,8 @@ local function hold(request)
   if request.best then
     selection, none = best_selection(request.best)
     if none then return none end
+  elseif request.pools then
+    selection = from_pools(selection, request.pools)
   end
   local runs, ga, quantity = parse(selection)
   if request.tickets_max > 0 and had + quantity > request.tickets_max then

@@ -1,4 +1,4 @@
--- Places by section and trait: the seats of its runs, and a general-admission section whole. Each run is a range of the key of
+-- Places by section and trait: the seats of its runs, and a general-admission section whole, with its pools. Each run is a range of the key of
 -- seats; of general admission what is neither left nor held nor blocked is sold.
 WITH traits AS MATERIALIZED (
     SELECT s.section_id, s.ordinal, s.kind, t.trait, t.runs
@@ -26,8 +26,8 @@ WITH traits AS MATERIALIZED (
     UNION ALL
     SELECT t.section_id, t.ordinal, t.trait, s.capacity + s.overbooked_accepted, s.seats_remaining, coalesce(h.n, 0),
         s.capacity + s.overbooked_accepted - s.blocked - s.seats_remaining - coalesce(h.n, 0)
-    FROM traits t JOIN inventory.section s ON s.event_id = :event_id AND s.section_id = t.section_id
-    LEFT JOIN held h ON h.section_id = t.section_id
+    FROM traits t JOIN inventory.section s ON s.event_id = :event_id AND split_part(s.section_id, '~', 1) = t.section_id
+    LEFT JOIN held h ON h.section_id = s.section_id
     WHERE t.kind = 'ga'
 )
 SELECT section_id, trait, sum(capacity)::bigint AS capacity, sum(available)::bigint AS available, sum(held)::bigint AS held,

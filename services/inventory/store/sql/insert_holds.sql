@@ -40,11 +40,12 @@ sections AS (
     RETURNING s.section_id
 ),
 wanted_seats AS MATERIALIZED (
-    SELECT s.event_id, s.section_id, s.position, requested.reservation_id, requested.price, requested.type_id
+    SELECT s.event_id, s.section_id, s.position, requested.reservation_id, requested.price, requested.type_id,
+           requested.allotment_id
     FROM inventory.seat s
     JOIN (SELECT $1 AS event_id, a.*
-          FROM unnest($21::text[], $22::int[], $23::text[], $24::bigint[], $25::text[])
-              AS a (section_id, position, reservation_id, price, type_id)
+          FROM unnest($21::text[], $22::int[], $23::text[], $24::bigint[], $25::text[], $26::text[])
+              AS a (section_id, position, reservation_id, price, type_id, allotment_id)
           OFFSET 0) AS requested USING (event_id, section_id, position)
     WHERE (SELECT count(*) FROM sections) >= 0
     ORDER BY s.section_id, s.position
@@ -55,7 +56,7 @@ seats AS (
     SET status = 'held', reservation_id = wanted.reservation_id
     FROM wanted_seats wanted
     WHERE s.event_id = wanted.event_id AND s.section_id = wanted.section_id AND s.position = wanted.position
-      AND s.status = 'available'
+      AND s.status = 'available' AND coalesce(s.allotment_id, '') = wanted.allotment_id
     RETURNING s.section_id, s.position, wanted.reservation_id, wanted.price, wanted.type_id
 ),
 reserved_seats AS (
@@ -64,7 +65,7 @@ reserved_seats AS (
     ORDER BY reservation_id, section_id, position
 ),
 events AS (
-    INSERT INTO inventory.outbox_batch (events) SELECT jsonb_build_array($26::text::jsonb)
+    INSERT INTO inventory.outbox_batch (events) SELECT jsonb_build_array($27::text::jsonb)
 )
 SELECT (SELECT redis_epoch FROM inventory.event WHERE event_id = $1) AS redis_epoch,
        (SELECT count(*) FROM inserted) AS reservations,

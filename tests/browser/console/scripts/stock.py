@@ -23,7 +23,7 @@ async def two_hold(desk: Any) -> str:
 
 
 @script(
-    "block_places", "unblock_places", "resize_section", "put_allotment",
+    "block_places", "unblock_places", "resize_section", "put_allotment", "move_stock",
     "open_allotment", "release_hold", "release_all_holds", "release_accessible",
     event=lambda: {"sections": [*FLOOR, BLOCK]},
 )  # fmt: skip
@@ -34,9 +34,9 @@ async def places_are_closed_opened_resized_kept_aside_and_released(desk: Desk) -
     second_row: dict[str, Any] = {"which": "rows", "section": "A", "first_row": 2, "last_row": 2}
     assert "10 places blocked." in await desk.press(*blocking, verb="Block", reason="cameras", **second_row)
     row = desk.page.locator("tr[data-stock=A] td.num")
-    await expect(row).to_have_text(["9", "1", "0", "10", "0", "20"])
+    await expect(row).to_have_text(["9", "0", "1", "0", "10", "0", "20"])
     assert "10 places unblocked." in await desk.press(*blocking, verb="Unblock", unblock=True, **second_row)
-    await expect(row).to_have_text(["19", "1", "0", "0", "0", "20"])
+    await expect(row).to_have_text(["19", "0", "1", "0", "0", "0", "20"])
     refused = await desk.press("resize", "Resize a standing section", section="GA", capacity=1, reason="a stage")
     assert re.search(r"\w+ \w+ \w+", refused)
     await expect(desk.action("resize").locator("[data-problem]")).to_be_visible()
@@ -51,8 +51,23 @@ async def places_are_closed_opened_resized_kept_aside_and_released(desk: Desk) -
         section="GA",
         quantity=5,
     )
-    await expect(desk.page.locator("tr[data-stock=GA] td.num")).to_have_text(["32", "3", "0", "0", "5", "40"])
+    floor = desk.page.locator("tr[data-stock=GA] td.num")
+    await expect(floor).to_have_text(["32", "0", "3", "0", "0", "5", "40"])
+    assert "4 places are kept aside." in await desk.press(
+        "new-allotment", "Keep places aside", name="Our partner", kind="presale", codes="PARTNER 24", lanes="2",
+        which="ga", section="GA", quantity=4,
+    )  # fmt: skip
+    await expect(floor).to_have_text(["28", "4", "3", "0", "0", "5", "40"])
+    moving: dict[str, Any] = {"which": "ga", "section": "GA", "quantity": 2}
+    assert "The places are moved." in await desk.press(
+        "move", "Move places", source="guests-of-the-band", target="our-partner", reason="they need fewer", **moving
+    )
+    await expect(floor).to_have_text(["28", "6", "3", "0", "0", "3", "40"])
+    await desk.undo("move", "Move back")
+    await expect(floor).to_have_text(["28", "4", "3", "0", "0", "5", "40"])
+    await expect(desk.page.locator("dialog.drawer")).to_contain_text("4 left, 0 held, 0 sold by code")
     assert "5 places are on sale." in await desk.press("open-guests-of-the-band", "Open", reason="nobody came")
+    assert "4 places are on sale." in await desk.press("open-our-partner", "Open", reason="the presale is over")
     view = desk.page.locator("tr[data-trait='A restricted_view'] td.num")
     await expect(view).to_have_text(["2", "0", "0", "2"])
     everybody = "Offer wheelchair and companion places to everybody"
