@@ -14,8 +14,8 @@ from onsale.history.checks.check import Books, Check, Faults, Keys, Line, Source
 from onsale.history.checks.money import Money
 from onsale.history.checks.orders import Calls, Orders
 from onsale.history.checks.places import Places, Positions
+from onsale.history.checks.price_types import Types
 from onsale.history.checks.seats import Holds, Seats
-from onsale.history.checks.types import Types
 
 
 class BadHistory(Exception):

@@ -113,6 +113,8 @@ export class SingleSeats {
     this.#shown = key;
     show(this.node, Boolean(words));
     this.node.replaceChildren(element("p", {}, words), ...(instead.size > 0 ? [this.#button(instead)] : []));
+    const focused = words && byId("seats").contains(document.activeElement) && document.activeElement;
+    if (focused) focused.scrollIntoView({ block: "nearest" }); // it may stand below the hint now
   }
 
   #button(instead) {

@@ -15,20 +15,20 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.types import Scope
 
 from services.inventory.auth import require_current_epoch, require_owner
+from services.inventory.layout.best_places import BestPlaces, criteria
 from services.inventory.layout.layout import GaKey, Layout, Selection, content_hash
-from services.inventory.layout.price_types import ACCESSIBLE, Fan
+from services.inventory.layout.price_types import Fan
 from services.inventory.reservations import single_seats
 from services.inventory.reservations.reserve import ReservationRequest, Reserved, ReserveResult
 from services.inventory.reservations.single_seats import SingleSeats
 from services.inventory.state import State
 from services.inventory.store.reservations import ReservationRow
-from shared.contracts.event_parts.price_types import PRICE_MINOR_MAX, TYPES_MAX, USUAL, TypeId, quota_id
+from shared.contracts.event_parts.price_types import PRICE_MINOR_MAX, TYPES_MAX, USUAL, TypeId
 from shared.contracts.fields import EVENT_ID_PATTERN, Body, Email, SeatId, SectionId, TypedCode, code_key
 from shared.contracts.frames import ReservationState
 from shared.errors.problems import (
     IdempotencyKeyMalformed,
     LimitExceeded,
-    SoldOut,
     TooManyRequests,
 )
 from shared.runtime.clock import now_ms, rfc3339
@@ -356,36 +356,8 @@ def _redis_request(
         chosen = [f"{line.seat_id}={line.type_id}" for line in selection.seats if line.type_id]
         chosen += [f"{line.section_id}*{line.quantity}={line.type_id}" for line in selection.ga if line.type_id]
         return wanted, content_hash(listed, *chosen)
-    types = layout.best_types(best.types, best.quantity, fan)
-    accessible = _accessible(layout, best, types) if best.wheelchair else None
-    price_blocks = layout.price_blocks(
-        section_id=best.section_id, max_price_minor=best.max_price_minor, types=types,
-        traits=ACCESSIBLE if accessible else (),
-    )  # fmt: skip
-    if not price_blocks:
-        raise SoldOut("No section has this price or a lower one. Raise max_price_minor.")
-    places: list[tuple[Any, ...]] = []
-    for block in price_blocks:
-        places += [*((pool,) for pool in pools.get(block.section_id, ())), block.for_script]
-    tidy = layout.avoid_single_seats
-    criteria = {
-        "quantity": best.quantity, "price_blocks": places, "split": best.split, "tidy": tidy,
-        "avoid": layout.offers.accessible(fan) if accessible else layout.rounds(fan, best.section_id),
-        **({"accessible": accessible} if accessible else {}),
-        "types": "".join(f";{quota_id(type_id)}*{n}" for type_id, n in sorted(types.items())),
-    }  # fmt: skip
-    return {"best": criteria}, content_hash("best", best.model_dump_json())
-
-
-def _accessible(layout: Layout, best: BestAvailable, types: Mapping[str, int]) -> dict[str, Any]:
-    """What the hold script reads about wheelchair and companion places. Raises `PriceTypeRefused` for price types that
-    are not for such places.
-    """
-    numbers = {"wheelchair": best.wheelchair, "companions": best.companions}
-    strict = layout.types.require_seated(types, best.quantity, **numbers)
-    offers = layout.offers
-    places = {"wheelchair_places": offers.wheelchair_places, "companion_places": offers.companion_places}
-    return {**numbers, "strict": strict, **places}
+    places = BestPlaces(**best.model_dump())
+    return {"best": criteria(layout, places, fan, pools)}, content_hash("best", best.model_dump_json())
 
 
 def random_id() -> str:

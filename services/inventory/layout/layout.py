@@ -20,10 +20,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
 from services.inventory.layout.exclusive import ExclusivePlaces
-from services.inventory.layout.offers import HasExclusive, Offers, Round
+from services.inventory.layout.offers import EVERYTHING, HasExclusive, Offers, Round
 from services.inventory.layout.pools import POOL, apart, section_of
 from services.inventory.layout.price_types import Fan, PriceTypes, WantedTicket
-from services.inventory.problems import NoAccessiblePlaces, UnknownSeat, UnknownSection
+from services.inventory.problems import UnknownSeat, UnknownSection
 from shared.contracts.event_parts.names import NamesWanted
 from shared.contracts.event_parts.price_types import QUOTA, USUAL, PriceType, Trait, quota_id
 from shared.contracts.event_parts.seat_labels import SeatLabels, stored_labels
@@ -526,43 +526,10 @@ class Layout:
     def _type_price(self, place: "Section | PriceTier", kind: PriceType) -> int:
         return kind.all_in_minor(place.price_minor - place.fee_minor, place.fee_minor, self.currency, place.prices)
 
-    def best_types(self, types: Mapping[str, int], quantity: int, fan: Fan) -> dict[str, int]:
-        """The price types but the usual one of the best places that a fan asks for, as they are stored. Raises
-        `UnknownPriceType` and `PriceTypeRefused`.
-        """
-        wanted = Counter[str]()
-        for type_id, n in types.items():
-            wanted[self.types.stored_id(type_id)] += n
-        wanted[USUAL] = quantity - sum(n for type_id, n in wanted.items() if type_id)
-        self.types.require_anywhere(wanted, fan)
-        return {type_id: n for type_id, n in sorted(wanted.items()) if type_id}
-
-    def price_blocks(
-        self,
-        *,
-        section_id: str | None,
-        max_price_minor: int | None,
-        types: Iterable[str] = (),
-        traits: Sequence[Trait] = (),
-    ) -> list[PriceBlock]:
-        """The blocks that best available searches for tickets of these price types, highest price first, then in the
-        order of the event file; for places with traits those whose section has places of the first. Raises
-        `UnknownSection`, `NoAccessiblePlaces`, and `PriceTypeRefused` if there is none with all of the types.
-        """
-        price_blocks = _by_price([self.section(section_id)]) if section_id else self._price_blocks
-        if traits:
-            price_blocks = [block for block in price_blocks if traits[0] in self.sections[block.section_id].traits]
-            if not price_blocks:
-                raise NoAccessiblePlaces.left(0, 0)
-        if wanted := set(types):
-            blocks = [block for block in price_blocks if wanted <= self._sold_all_over(block.section_id, traits)]
-            if not blocks:
-                raise self.types.nowhere(sorted(wanted))
-            price_blocks = blocks
-        return [block for block in price_blocks if max_price_minor is None or block.price_minor <= max_price_minor]
-
     def rounds(self, fan: Fan, section_id: str | None = None) -> Sequence[Round]:
         """What each round of best available leaves out for this fan, of one section or of all."""
+        if self._is_offered_as_one:
+            return EVERYTHING
         rounds = self.offers.rounds(fan, released=self.accessible_are_released)
         if section_id is None:
             return rounds
@@ -573,6 +540,10 @@ class Layout:
         """Whether wheelchair and companion places are offered to everybody."""
         at = self.accessible_release_at
         return self.accessible_released_at is not None or (at is not None and now_ms() >= from_datetime(at))
+
+    @cached_property
+    def _is_offered_as_one(self) -> bool:
+        return not self.offers.exclusive and not any(section.traits for section in self.sections.values())
 
     @cached_property
     def offers(self) -> Offers:
@@ -589,22 +560,6 @@ class Layout:
     def asks_for_codes(self) -> bool:
         """Whether a code may open anything."""
         return bool(self.exclusive) or any(each.codes for each in self.types.types)
-
-    def _sold_all_over(self, section_id: str, traits: Iterable[Trait]) -> set[str]:
-        """The price types that are sold at every place of a section, or else at those with these traits."""
-        section = self.sections[section_id]
-        traits = section.traits if section.kind == "ga" else traits
-        return {each.type_id for each in self.types.sold_in(section_id, traits)}
-
-    @cached_property
-    def _price_blocks(self) -> list[PriceBlock]:
-        return _by_price(self.sections.values())
-
-
-def _by_price(sections: Iterable[Section]) -> list[PriceBlock]:
-    return sorted(
-        (block for section in sections for block in section.price_blocks), key=lambda block: -block.price_minor
-    )
 
 
 def _price_tier(level: dict[str, Any]) -> PriceTier:

@@ -67,8 +67,6 @@ class Offers:
         """What each round leaves out for this fan. Who may buy exclusive places is offered them first, and them alone.
         Then nothing late is offered, and in a last round, if there is anything late, that as well.
         """
-        if not self._traits and not self.exclusive:
-            return EVERYTHING
         return self._kept(fan, released)
 
     def accessible(self, fan: Fan) -> Sequence[Round]:

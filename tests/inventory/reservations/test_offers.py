@@ -2,13 +2,14 @@
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from services.inventory.layout.offers import EVERYTHING, Offers, Places
+from services.inventory.layout.layout import Layout
+from services.inventory.layout.offers import EVERYTHING, Exclusive, Offers, Places
 from services.inventory.layout.price_types import Fan
 from tests.inventory.conftest import EVENT, Inventory, event_file
 
@@ -95,6 +96,33 @@ def test_places_of_others_are_never_offered_and_what_a_right_sees_is_made_once()
     assert offers.rounds(Fan(3, "none"), released=False) is nobody
     assert offers.rounds(Fan(0, "club"), released=False) == [{"A": "4-4,6-11"}, {"A": "4-4,6-9"}]
     assert Offers({}, []).rounds(Fan(), released=False) is EVERYTHING
+
+
+def test_who_asks_for_wheelchair_places_gets_none_that_only_others_may_buy() -> None:
+    offers = Offers({"A": {"wheelchair": [(0, 0)], "easy_access": [(9, 9)]}}, [Kept({"A": [(2, 3)]}, "club")])
+    assert offers.accessible(Fan()) == [{"A": "2-3"}]
+    assert offers.accessible(Fan(0, "club")) == [{}]
+    assert (offers.wheelchair_places, offers.companion_places) == ({"A": "0-0"}, {})
+
+
+@dataclass
+class Keeping:
+    """What a feature made of an event, with places that it keeps."""
+
+    exclusive: Sequence[Exclusive]
+
+    def card(self, _: Layout) -> dict[str, Any]:
+        return {}
+
+    details = card
+
+
+async def test_what_a_feature_keeps_is_left_out_of_its_layout(inventory: Inventory) -> None:
+    found = inventory.state.catalogue.layout(EVENT)
+    layout = replace(found, shown=(*found.shown, Keeping([Kept({"A": [(0, 4)]}, "club")])))
+    assert layout.rounds(Fan()) == [{"A": "0-4"}]
+    assert layout.rounds(Fan(), "B") == [{}]
+    assert layout.rounds(Fan(0, "club"), "A") == [{}]
 
 
 @pytest.mark.parametrize(("hours", "offered"), [(-1, True), (1, False)])

@@ -15,7 +15,7 @@ Priced = tuple[str, str, int]  # place, price type, price
 SOLD = "confirmed"
 
 
-class _Told(NamedTuple):
+class _Acknowledged(NamedTuple):
     """The tickets that were acknowledged last."""
 
     number: int
@@ -31,7 +31,7 @@ class Types(Check):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told: dict[str, _Told] = {}
+        self._acknowledged: dict[str, _Acknowledged] = {}
         self._unknown: set[str] = set()  # a change of their types was not answered
 
     def read(self, number: int, line: Line) -> None:
@@ -45,29 +45,29 @@ class Types(Check):
             for ticket in tickets:
                 place = ticket.get("seat_id") or ticket["section_id"]
                 counts[place, ticket["type_id"], ticket["unit_price_minor"]] += ticket["quantity"]
-            self._told[reservation_id] = _Told(number, line["event_id"], counts)
+            self._acknowledged[reservation_id] = _Acknowledged(number, line["event_id"], counts)
 
     async def compare(self, books: Books) -> None:
-        events = sorted({*(told.event_id for told in self._told.values()), *books.events})
+        events = sorted({*(known.event_id for known in self._acknowledged.values()), *books.events})
         ordered = dict[str, Counter[tuple[str, str]]]()
         async for row in books.rows("orders", "order_types", events):
             ordered.setdefault(row["reference"], Counter())[row["place"], row["stored_id"]] += row["quantity"]
         async for row in books.rows("inventory", "ticket_types", events):
-            self._compare_told(row)
+            self._compare_acknowledged(row)
             if row["status"] == SOLD and row["order_reference"] in ordered:
                 self._compare_order(row, ordered[row["order_reference"]])
         async for row in books.rows("inventory", "sold_types", events):
             name, given = f"price type {row['type_id']} of {row['event_id']}", row["given"]
             self.violated(f"{given} tickets of {name} are held or sold, there are {row['capacity']}")
 
-    def _compare_told(self, row: Line) -> None:
-        told = self._told.get(row["reservation_id"])
-        if told is None or row["reservation_id"] in self._unknown:
+    def _compare_acknowledged(self, row: Line) -> None:
+        known = self._acknowledged.get(row["reservation_id"])
+        if known is None or row["reservation_id"] in self._unknown:
             return
         place, price = row["place"], row["unit_price_minor"]
-        if row["quantity"] > told.tickets.get((place, row["type_id"], price), 0):
+        if row["quantity"] > known.tickets.get((place, row["type_id"], price), 0):
             has = f"{row['quantity']} tickets of the price type {row['type_id']} at {price} for {place}"
-            self.violated(f"reservation {row['reservation_id']} has {has}, which were not acknowledged", told.number)
+            self.violated(f"reservation {row['reservation_id']} has {has}, which were not acknowledged", known.number)
 
     def _compare_order(self, row: Line, ordered: Mapping[tuple[str, str], int]) -> None:
         if row["quantity"] > ordered.get((row["place"], row["stored_id"]), 0):
