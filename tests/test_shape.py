@@ -32,7 +32,7 @@ FOLDERS = sorted(
     - {path.parent for path in SOURCE if {"migrations", "versions"} & set(path.parts) or path.parent.name == "services"}
 )
 MODULES_MAX = 12
-FILE_LINES_MAX, LUA_LINES_MAX, CORE_CODE_LINES_MAX = 600, 260, 26_000
+FILE_LINES_MAX, LUA_LINES_MAX, CORE_CODE_LINES_MAX = 600, 260, 26_700
 LAYOUT_TOKENS = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
 }  # fmt: skip

@@ -21,8 +21,8 @@ from features.pages.contracts import (
 )
 from features.pages.forms import Form, FormFields, Forms, SentForm
 from services.inventory.api.catalogue import event_details, event_page, seat_page, section_list, shown_to
-from services.inventory.layout.layout import GaLine, SeatLine
 from services.inventory.layout.price_types import Fan
+from services.inventory.layout.selection import GaLine, SeatLine
 from services.inventory.redis_stock.seat_map import seat_statuses
 from services.inventory.state import State
 from shared.contracts.catalogue import SeatPage, SectionList
@@ -148,21 +148,21 @@ def next_page(sent: SentForm) -> str:
         shown["better"] = SEATS_JOINED.join(single["better"])
     if single:
         shown["alone"] = SEATS_JOINED.join(single["left_alone"])
-    told = urlencode(shown | _refused_type(sent))
-    return f"/e/{sent.path['event_id']}" + (f"?{told}" if told else "")
+    address = urlencode(shown | _refused_type(sent))
+    return f"/e/{sent.path['event_id']}" + (f"?{address}" if address else "")
 
 
 def _refused_type(sent: SentForm) -> dict[str, str]:
     """Which price type was refused and why; the page has the words."""
     answer = sent.answer
     if sent.slug == "price-type-refused":
-        told = {"type": answer.get("type_id"), "reason": answer.get("reason"), "n": answer.get("allowed")}
+        address = {"type": answer.get("type_id"), "reason": answer.get("reason"), "n": answer.get("allowed")}
     elif sent.slug == "sold-out":
         used_up = [(name, n) for name, n in answer.get("available", {}).items() if name.startswith(QUOTA)]
-        told = {"type": used_up[0][0].removeprefix(QUOTA), "n": used_up[0][1]} if used_up else {}
+        address = {"type": used_up[0][0].removeprefix(QUOTA), "n": used_up[0][1]} if used_up else {}
     else:
-        told = {name: answer[name] for name in ("wheelchair", "companions") if sent.slug == "no-accessible-places"}
-    return {name: str(value) for name, value in told.items() if value is not None}
+        address = {name: answer[name] for name in ("wheelchair", "companions") if sent.slug == "no-accessible-places"}
+    return {name: str(value) for name, value in address.items() if value is not None}
 
 
 def kept_reservation(sent: SentForm) -> Mapping[str, str]:

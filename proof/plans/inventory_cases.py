@@ -116,7 +116,7 @@ CASES = {
     "redis_stock.seat_map.SEAT_STATUSES": Case(50, section_id="S1"),
     "blocking.ALLOTTED": Case(allotted, section_ids=["G1"]),
     "sql/allot_ga": Case(2, **GA),
-    "sql/allot_seats": Case(BATCH, **SEATS, **{"from": None, "to": "a1"}),
+    "sql/allot_seats": Case(BATCH, **{**SEATS, "from": None, "to": "a1"}),
     "sql/add_pools": Case(2, section_ids=["G1", "G2"]),
     "sql/move_places": Case(2, section_ids=["G1", "G2"], ns=[0, 0], blocked=[0, 0]),
     "by_code.FREE_SEATS": Case(1000),

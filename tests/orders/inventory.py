@@ -16,7 +16,8 @@ from sqlalchemy import text
 from features.stock.inventory.blocking import move_places
 from features.stock.schemas import PlacesChange
 from services.inventory import app as inventory_app
-from services.inventory.layout.layout import GaLine, Layout, SeatLine, Selection
+from services.inventory.layout.layout import Layout
+from services.inventory.layout.selection import GaLine, SeatLine, Selection
 from services.inventory.reservations.expiry import expire_overdue
 from services.inventory.reservations.payment import BEGIN, CONFIRM, RELEASE, Transition
 from services.inventory.reservations.reserve import ReservationRequest, Reserved

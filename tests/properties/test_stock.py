@@ -18,7 +18,7 @@ from sqlalchemy import text
 
 from services.inventory import app as inventory_app
 from services.inventory.api.reservations import ReserveBody, build_request
-from services.inventory.layout import layout as places
+from services.inventory.layout import selection as places
 from services.inventory.reconcile.redis_diff import differences, read_redis_stock
 from services.inventory.redis_keys import Keys
 from services.inventory.reservations import payment

@@ -16,7 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from features.hall import seat_codes
 from features.hall.inventory.events import EventHall, map_order
 from features.hall.seat_codes import SeatsFrame, seats_channel, seats_watched_key
-from services.inventory.layout.layout import Layout, content_hash
+from services.inventory.layout.layout import Layout
+from services.inventory.layout.selection import content_hash
 from services.inventory.redis_stock.client import RedisStock, load_script
 from services.inventory.store.snapshot import read_maps
 from shared.errors.problems import Unavailable

@@ -388,13 +388,13 @@ def _names(text: Words, own: OwnOrder, sections: Mapping[str, str]) -> list[Name
 
 def _ticket(text: Words, line: LineView, sections: Mapping[str, str], proofs: Mapping[str, str]) -> str:
     """A line's tickets with their price type, what is shown at the door because of it, and the names on them."""
-    [told] = places(text, [(line.section_id, line.seat_id, line.quantity)], sections)
+    [words] = places(text, [(line.section_id, line.seat_id, line.quantity)], sections)
     if line.type_id is not None:
-        told = text("ticket_type", place=told, type=line.type_name or line.type_id)
+        words = text("ticket_type", place=words, type=line.type_name or line.type_id)
         proof = proofs.get(line.type_id)
-        told = f"{told} · {text('ticket_proof', proof=proof)}" if proof else told
+        words = f"{words} · {text('ticket_proof', proof=proof)}" if proof else words
     names = text.listed(*(one.name for one in line.names))
-    return text("labelled", label=told, what=names) if names else told
+    return text("labelled", label=words, what=names) if names else words
 
 
 def _mails(text: Words, order: OrderView) -> str:

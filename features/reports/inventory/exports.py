@@ -9,7 +9,7 @@ from sqlalchemy import Row
 
 from features.reports.reading import csv_download, pages
 from services.inventory.layout.layout import Layout
-from services.inventory.layout.pools import section_of
+from services.inventory.layout.selection import section_of
 from services.inventory.state import StateDep
 from shared.postgres.engine import AsyncEngine, statement
 from shared.security.auth import AnOperator

@@ -27,8 +27,7 @@ from features.stock.rules import (
     NoPlaces,
 )
 from features.stock.schemas import AllotmentChange, ChangeReason, StockChanged, StockCounts, StockMove, StockReport
-from services.inventory.layout.layout import SeatPosition, StockSelection
-from services.inventory.layout.pools import POOL, pool_id, section_of
+from services.inventory.layout.selection import POOL, SeatPosition, StockSelection, pool_id, section_of
 from services.inventory.problems import StockConflict
 from services.inventory.state import State, StateDep
 from services.inventory.store.change import StockChange

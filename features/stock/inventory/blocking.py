@@ -14,7 +14,7 @@ from sqlalchemy import Row, TextClause, text
 from features.stock.rules import NoPlaces
 from features.stock.schemas import CapacityChange, ChangeReason, PlacesChange, StockChanged
 from services.inventory.catalogue.apply_event_file import resize
-from services.inventory.layout.layout import SeatPosition, StockSelection, seat_columns
+from services.inventory.layout.selection import SeatPosition, StockSelection, seat_columns
 from services.inventory.problems import StockConflict
 from services.inventory.redis_stock.push import push_stock
 from services.inventory.state import State, StateDep

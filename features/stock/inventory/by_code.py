@@ -15,9 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from features.stock.inventory import tables
 from features.stock.inventory.blocking import movable
-from services.inventory.layout.layout import Layout, StockSelection, seat_columns
-from services.inventory.layout.pools import pool_id, section_of
+from services.inventory.layout.layout import Layout
 from services.inventory.layout.price_types import Fan
+from services.inventory.layout.selection import StockSelection, pool_id, seat_columns, section_of
 from services.inventory.problems import StockConflict
 from services.inventory.store.change import StockChange
 from shared.contracts.event_parts.traits import Run, joined

@@ -16,8 +16,9 @@ from starlette.types import Scope
 
 from services.inventory.auth import require_current_epoch, require_owner
 from services.inventory.layout.best_places import BestPlaces, criteria
-from services.inventory.layout.layout import GaKey, Layout, Selection, content_hash
+from services.inventory.layout.layout import Layout
 from services.inventory.layout.price_types import Fan
+from services.inventory.layout.selection import GaKey, Selection, content_hash
 from services.inventory.reservations import single_seats
 from services.inventory.reservations.reserve import ReservationRequest, Reserved, ReserveResult
 from services.inventory.reservations.single_seats import SingleSeats

@@ -13,8 +13,7 @@ from sqlalchemy import RowMapping, delete, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
-from services.inventory.layout.layout import SeatPosition
-from services.inventory.layout.pools import POOL, section_of
+from services.inventory.layout.selection import POOL, SeatPosition, section_of
 from services.inventory.problems import StockConflict
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.push import push_stock

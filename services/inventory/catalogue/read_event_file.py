@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory import tables
 from services.inventory.catalogue.apply_event_file import EventFilePart
-from services.inventory.layout.pools import apart
+from services.inventory.layout.selection import apart
 from shared.contracts.event_file import GaSection, SalesPart, SeatedSection, StockPart
 from shared.contracts.event_parts.seat_labels import stored_labels
 from shared.contracts.event_parts.traits import named

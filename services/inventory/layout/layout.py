@@ -1,15 +1,12 @@
-"""An event's layout: sections, prices, sales rules, and the position of each seat in its section's map; and a selection
-of its places at these prices.
+"""An event's layout: sections, prices, sales rules, and the position of each seat in its section's map.
 
 A section's map is a string of rows, each seat one character, the rows joined by `ROW_END`; a position is an offset in
-it. A selection has a text form for Redis: `A:0,5;GA1*3;~child*2` is seats 0 and 5 of A and three tickets of GA1, two of
-them all of the price type child: how many there are of a type is counted like general admission, beside the places.
+it.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
@@ -21,8 +18,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.inventory import tables
 from services.inventory.layout.exclusive import ExclusivePlaces
 from services.inventory.layout.offers import EVERYTHING, HasExclusive, Offers, Round
-from services.inventory.layout.pools import POOL, apart, section_of
 from services.inventory.layout.price_types import Fan, PriceTypes, WantedTicket
+from services.inventory.layout.selection import (
+    POOL,
+    GaKey,
+    GaLine,
+    SeatLine,
+    SeatPosition,
+    Selection,
+    StockSelection,
+    apart,
+    section_of,
+)
 from services.inventory.problems import UnknownSeat, UnknownSection
 from shared.contracts.event_parts.names import NamesWanted
 from shared.contracts.event_parts.price_types import QUOTA, USUAL, PriceType, Trait, quota_id
@@ -35,162 +42,7 @@ from shared.runtime.clock import from_datetime, now_ms
 
 ROW_END = "|"
 TYPE_NAMES = {"seated": "Reserved seating", "ga": "General Admission"}
-SeatPosition = tuple[str, int]  # section_id, position
-GaKey = tuple[str, str]  # section_id, type_id
-
 NO_TRAITS: frozenset[Trait] = frozenset()
-
-
-# -- a selection -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class StockSelection:
-    """Places without prices: seats in the order of their key, and GA places by section. Beside the places `ga` has the
-    tickets of each price type but the usual one, by its `quota_id`.
-    """
-
-    seats: tuple[SeatPosition, ...] = ()
-    ga: Mapping[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, selection: str) -> "StockSelection":
-        """From the text form."""
-        seats: list[SeatPosition] = []
-        ga = Counter[str]()
-        for part in selection.split(";"):
-            section_id, is_seats, positions = part.partition(":")
-            if is_seats:
-                seats += [(section_id, int(position)) for position in positions.split(",")]
-            else:
-                section_id, _, quantity = part.partition("*")
-                ga[section_id] += int(quantity)
-        return cls(tuple(sorted(seats)), dict(ga))
-
-    def text(self) -> str:
-        """The text form."""
-        by_section: dict[str, list[str]] = {}
-        for section_id, position in self.seats:
-            by_section.setdefault(section_id, []).append(str(position))
-        parts = [f"{section_id}:{','.join(positions)}" for section_id, positions in by_section.items()]
-        return ";".join([*parts, *(f"{section_id}*{quantity}" for section_id, quantity in self.ga.items())])
-
-    @property
-    def quantity(self) -> int:
-        """Tickets."""
-        return len(self.seats) + sum(n for section_id, n in self.ga.items() if section_id[0] != QUOTA)
-
-    def counts(self) -> dict[str, int]:
-        """Places by section, and tickets by price type."""
-        counts = Counter(self.ga)
-        counts.update(section_id for section_id, _ in self.seats)
-        return dict(counts)
-
-
-class SeatLine(NamedTuple):
-    """A seat, its price, and the price type."""
-
-    section_id: str
-    position: int
-    seat_id: str
-    unit_price_minor: int
-    type_id: str = USUAL
-
-
-class GaLine(NamedTuple):
-    """GA tickets of one section (or one of its pools) and price type, and the price of each."""
-
-    section_id: str
-    quantity: int
-    unit_price_minor: int
-    type_id: str = USUAL
-
-    @property
-    def key(self) -> "GaKey":
-        return self.section_id, self.type_id
-
-    @property
-    def named(self) -> "GaKey":
-        """As fans and orders name them, who know no pools. All tickets that a reservation has of a section are counted
-        together.
-        """
-        return self.section_id.partition(POOL)[0], self.type_id
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Seats and GA tickets with their prices, each in the order of their key; at most one line per GA section and
-    price type.
-    """
-
-    seats: tuple[SeatLine, ...] = ()
-    ga: tuple[GaLine, ...] = ()
-
-    @property
-    def quantity(self) -> int:
-        return len(self.seats) + sum(line.quantity for line in self.ga)
-
-    @property
-    def total_minor(self) -> int:
-        seats = sum(line.unit_price_minor for line in self.seats)
-        return seats + sum(line.quantity * line.unit_price_minor for line in self.ga)
-
-    @property
-    def stock(self) -> StockSelection:
-        """The same without prices."""
-        seats = tuple((line.section_id, line.position) for line in self.seats)
-        ga = Counter[str]()
-        for line in self.ga:
-            ga[line.section_id] += line.quantity
-        return StockSelection(seats, {**ga, **{quota_id(each): n for each, n in sorted(self.types.items())}})
-
-    @property
-    def types(self) -> dict[str, int]:
-        """Tickets of each price type but the usual one."""
-        types = Counter(line.type_id for line in self.seats if line.type_id)
-        for line in self.ga:
-            if line.type_id:
-                types[line.type_id] += line.quantity
-        return dict(types)
-
-    def text(self) -> str:
-        """The text form."""
-        return self.stock.text()
-
-    def shown(self) -> dict[str, Any]:
-        """As events and answers show it: the ids of its seats, and GA tickets by section."""
-        ga = Counter[str]()
-        for line in self.ga:
-            ga[line.named[0]] += line.quantity
-        tickets = [{"section_id": section_id, "quantity": quantity} for section_id, quantity in ga.items()]
-        return {"seats": [line.seat_id for line in self.seats], "ga": tickets}
-
-    def counted_as(self, stock: StockSelection) -> "Selection":
-        """The same, its tickets of each section in the pool from which this stock has them."""
-        pools = {section_of(s): s for s in stock.ga}
-        ga = (line._replace(section_id=pools.get(section_of(line.section_id), line.section_id)) for line in self.ga)
-        return replace(self, ga=tuple(ga))
-
-    def columns(self) -> dict[str, list[Any]]:
-        """As parallel arrays for a statement."""
-        types = self.types
-        return {
-            **seat_columns(self.seats),
-            "ga_section_ids": [line.section_id for line in self.ga], "quantities": [line.quantity for line in self.ga],
-            "ga_type_ids": [line.type_id for line in self.ga],
-            "type_ids": list(types), "type_quantities": list(types.values()),
-        }  # fmt: skip
-
-
-def seat_columns(seats: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
-    """Seats as parallel arrays for a statement: `section_ids` and `positions`."""
-    pairs = [(seat[0], seat[1]) for seat in seats]
-    return {"section_ids": [section_id for section_id, _ in pairs], "positions": [position for _, position in pairs]}
-
-
-def content_hash(*parts: str) -> str:
-    """A hash of texts, 96 bits as hex."""
-    return hashlib.blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()
 
 
 # -- a layout ----------------------------------------------------------------------------------------------------------

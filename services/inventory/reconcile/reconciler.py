@@ -16,7 +16,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory import tables
-from services.inventory.layout.layout import EventCache, Layout, SeatPosition, StockSelection
+from services.inventory.layout.layout import EventCache, Layout
+from services.inventory.layout.selection import SeatPosition, StockSelection
 from services.inventory.metrics import DRIFT, DRIFT_CORRECTED, DRIFT_STANDING, RECONCILE_SECONDS
 from services.inventory.reconcile.redis_diff import MISSING, THERE, compare_stock
 from services.inventory.redis_stock.client import Change, RedisStock, restored

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import orjson
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.layout.layout import Layout, SeatPosition, StockSelection
+from services.inventory.layout.layout import Layout
+from services.inventory.layout.selection import SeatPosition, StockSelection
 from services.inventory.redis_keys import EPOCH, Keys
 from services.inventory.store.drift import Drift, SeatRow
 from services.inventory.store.snapshot import (

@@ -17,7 +17,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.layout.layout import EventCache, Layout
-from services.inventory.layout.pools import section_of
+from services.inventory.layout.selection import section_of
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.client import EVENTS_PER_ROUND_TRIP, RedisStock
 from services.inventory.store.snapshot import count_sections

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.layout.layout import SeatPosition, StockSelection
+from services.inventory.layout.selection import SeatPosition, StockSelection
 from services.inventory.metrics import DRIFT
 from services.inventory.redis_stock.client import Change, RedisStock
 from services.inventory.store.change import DirtySet

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.layout.layout import SeatPosition
+from services.inventory.layout.selection import SeatPosition
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.store.snapshot import MARKS

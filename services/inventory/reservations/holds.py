@@ -13,7 +13,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory import tables
-from services.inventory.layout.layout import GaKey, Layout
+from services.inventory.layout.layout import Layout
+from services.inventory.layout.selection import GaKey
 from services.inventory.problems import AlreadyBought
 from services.inventory.redis_stock.client import RedisStock, as_in_db
 from services.inventory.reservations.expiry import cancel_holds

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.layout.layout import GaKey, Layout, Selection
+from services.inventory.layout.layout import Layout
+from services.inventory.layout.selection import GaKey, Selection
 from services.inventory.problems import AlreadyBought, NotHeld
 from services.inventory.redis_stock.client import RedisStock, as_in_db
 from services.inventory.store.reservations import (

@@ -18,8 +18,8 @@ from typing import Any
 from cachetools import TTLCache
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.layout.layout import Layout, SeatPosition, Selection, StockSelection
-from services.inventory.layout.pools import section_of
+from services.inventory.layout.layout import Layout
+from services.inventory.layout.selection import SeatPosition, Selection, StockSelection, section_of
 from services.inventory.metrics import DRIFT, HOLD_OUTCOMES
 from services.inventory.problems import NoAccessiblePlaces, NoAdjacentSeats, SeatsTaken
 from services.inventory.redis_stock.client import (

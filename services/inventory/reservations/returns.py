@@ -16,7 +16,7 @@ from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from services.inventory.layout.layout import SeatPosition, Selection, StockSelection
+from services.inventory.layout.selection import SeatPosition, Selection, StockSelection
 from services.inventory.metrics import RESERVATIONS_RETURNED, RETURN_REASONS
 from services.inventory.redis_stock.client import RedisStock, as_in_db
 from services.inventory.reservations.payment import RETURN

@@ -6,7 +6,8 @@ Whether a choice leaves one alone is decided by the script that makes the hold, 
 
 from typing import NamedTuple
 
-from services.inventory.layout.layout import Layout, SeatPosition, Selection, StockSelection
+from services.inventory.layout.layout import Layout
+from services.inventory.layout.selection import SeatPosition, Selection, StockSelection
 from services.inventory.problems import SingleSeat
 from services.inventory.redis_stock.client import HoldGranted, RedisStock
 from services.inventory.redis_stock.seat_map import alone_among

@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.layout.layout import Layout, Selection, StockSelection
+from services.inventory.layout.layout import Layout
+from services.inventory.layout.selection import Selection, StockSelection
 from services.inventory.problems import NotSameTickets
 from services.inventory.redis_stock.client import HoldDenied, HoldGranted, RedisStock, as_in_db
 from services.inventory.reservations.expiry import resolve_due

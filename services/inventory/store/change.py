@@ -12,8 +12,8 @@ from sqlalchemy import RowMapping, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.inventory import tables
-from services.inventory.layout.layout import SeatPosition, Section
-from services.inventory.layout.pools import POOL, section_of
+from services.inventory.layout.layout import Section
+from services.inventory.layout.selection import POOL, SeatPosition, section_of
 from services.inventory.problems import StockConflict, UnknownSection
 from shared.audit_log import Actor, of_event
 

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from services.inventory.layout.layout import SeatPosition, seat_columns
+from services.inventory.layout.selection import SeatPosition, seat_columns
 from services.inventory.store.drift import Drift, Kind
 from services.inventory.store.snapshot import StockSnapshot
 from shared.postgres.engine import statement

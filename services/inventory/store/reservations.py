@@ -20,15 +20,8 @@ import orjson
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.inventory.layout.layout import (
-    GaLine,
-    SeatLine,
-    SeatPosition,
-    Selection,
-    StockSelection,
-    Variant,
-    seat_columns,
-)
+from services.inventory.layout.layout import Variant
+from services.inventory.layout.selection import GaLine, SeatLine, SeatPosition, Selection, StockSelection, seat_columns
 from shared.concurrency.background import wake
 from shared.contracts.event_parts.price_types import quota_id
 from shared.contracts.frames import Event, ReservationState

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row, RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from services.inventory.layout.layout import ROW_END, SeatPosition, StockSelection
+from services.inventory.layout.layout import ROW_END
+from services.inventory.layout.selection import SeatPosition, StockSelection
 from services.inventory.store.drift import SeatRow
 from services.inventory.store.reservations import LiveHold
 from shared.concurrency.coalescing import chunks

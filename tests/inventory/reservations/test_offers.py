@@ -1,8 +1,8 @@
 """What best available offers: places with traits late or to nobody, places of others never."""
 
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -83,6 +83,11 @@ class Kept:
 
     places: Places
     code: str
+    pools: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.code
 
     def is_open_to(self, fan: Fan) -> bool:
         return fan.code == self.code
@@ -95,7 +100,7 @@ def test_places_of_others_are_never_offered_and_what_a_right_sees_is_made_once()
     assert nobody == [{"A": "0-4,6-11", "F": "0-0"}, {"A": "0-4,6-9", "F": "0-0"}]
     assert offers.rounds(Fan(3, "none"), released=False) is nobody
     assert offers.rounds(Fan(0, "club"), released=False) == [{"A": "4-4,6-11"}, {"A": "4-4,6-9"}]
-    assert Offers({}, []).rounds(Fan(), released=False) is EVERYTHING
+    assert Offers({}, []).rounds(Fan(), released=False) == [{}]
 
 
 def test_who_asks_for_wheelchair_places_gets_none_that_only_others_may_buy() -> None:
@@ -122,7 +127,8 @@ async def test_what_a_feature_keeps_is_left_out_of_its_layout(inventory: Invento
     layout = replace(found, shown=(*found.shown, Keeping([Kept({"A": [(0, 4)]}, "club")])))
     assert layout.rounds(Fan()) == [{"A": "0-4"}]
     assert layout.rounds(Fan(), "B") == [{}]
-    assert layout.rounds(Fan(0, "club"), "A") == [{}]
+    assert layout.rounds(Fan(0, "club"), "A") == [{"A": "5-16"}, {}], "theirs first"
+    assert found.rounds(Fan()) is EVERYTHING
 
 
 @pytest.mark.parametrize(("hours", "offered"), [(-1, True), (1, False)])

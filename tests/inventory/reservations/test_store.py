@@ -18,7 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from services.inventory.catalogue.apply_event_file import apply_event_file
 from services.inventory.gauges import LiveHoldGauges
-from services.inventory.layout.layout import EventCache, Layout, SeatLine
+from services.inventory.layout.layout import EventCache, Layout
+from services.inventory.layout.selection import SeatLine
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.rebuild import EXCLUSIVE_LOCK, RAISE_EPOCH
 from services.inventory.reservations.expiry import INSERT_TOMBSTONES
