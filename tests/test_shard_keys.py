@@ -28,7 +28,7 @@ ACROSS_SHARDS = {
     "orders sql/claim_batch", "orders sql/lease_deliveries", "orders sql/finish_delivery",
     "orders sql/delete_old_deliveries", "orders dispatcher._ANY_SOON", "orders dispatcher._ANY_ENDPOINT",
     "inventory sql/overdue_events",
-    "inventory allotments.NEXT_OPENINGS", "inventory oversell.UPDATE_CASE",
+    "inventory allotments.NEXT_OPENINGS", "inventory by_code.LEFT_IN_OPEN", "inventory oversell.UPDATE_CASE",
     "inventory oversell.DUE", "inventory oversell.CLOSE_CASES",
     "inventory store.drift.DELETE_OLD_DRIFT", "inventory store.reservations.ACKNOWLEDGE_CONSENTS",
     "inventory store.reservations.PENDING_CONSENTS",

@@ -2,6 +2,7 @@
 tells other programs of them: search engines, the home screens of phones, and the buttons on promoters' sites.
 """
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -110,12 +111,16 @@ def _prices_of(event: EventDetails) -> list[int]:
     ))  # fmt: skip
 
 
+def priced_places(event: EventDetails) -> Iterator[SectionDetails | PriceLevelDetails]:
+    """The sections and their price levels."""
+    for section in event.sections:
+        yield section
+        yield from section.price_levels
+
+
 def _type_prices_of(event: EventDetails) -> list[TypePrice]:
     """Each price of each other price type once."""
-    places: list[SectionDetails | PriceLevelDetails] = []
-    for section in event.sections:
-        places += [section, *section.price_levels]
-    pairs = dict.fromkeys(pair for at in places for pair in at.prices.items())
+    pairs = dict.fromkeys(pair for at in priced_places(event) for pair in at.prices.items())
     return [TypePrice(type_id=type_id, price_minor=minor) for type_id, minor in pairs]
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from features.pages.gateway.event_page import priced_places
 from features.pages.gateway.stock import EventStock
-from shared.contracts.catalogue import PriceLevelDetails, PriceTypeDetails, SectionDetails
+from shared.contracts.catalogue import PriceTypeDetails, SectionDetails
 from shared.contracts.event_parts.price_types import Trait
 from shared.words.words import Words
 
@@ -102,12 +103,9 @@ class EventTypes:
         usual, limit = self._types[0].type_id, self.stock.event.limits.tickets_per_order
         rows = []
         for each in self._offered:
-            places: list[SectionDetails | PriceLevelDetails] = []
-            for section in self.stock.event.sections:
-                places += [section, *section.price_levels]
             minors = {
                 minor
-                for at in places
+                for at in priced_places(self.stock.event)
                 if (minor := at.price_minor if each.type_id == usual else at.prices.get(each.type_id)) is not None
             }
             if minors and not each.traits:

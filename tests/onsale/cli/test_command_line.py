@@ -176,6 +176,18 @@ def test_an_operator_changes_the_stock(operate: Command, suite: RunningSuite, tm
     wrong_kind = operate("stock", "resize", event_id, "A", "1")
     assert (wrong_kind.returncode, "no section A of that kind" in wrong_kind.stderr) == (2, True)
     assert operate("stock", "open", event_id, "nobody").returncode == 2
+    for allotment_id, more in (("club", {"codes": ["CLUB"], "lanes": [2]}), ("house", {})):
+        body = {"name": allotment_id, "kind": "channel", "seats": [], **more}
+        url = f"{suite.url}/admin/inventory/events/{event_id}/allotments/{allotment_id}"
+        assert httpx.put(url, json=body, headers={"authorization": f"Bearer {suite.admin_key}"}).is_success
+    moved = operate(
+        "stock", "move", event_id, "--to", "club", "--rows", "A:2", "--ga", "GA1:5", "--reason", "more of them"
+    )
+    assert moved.stdout.strip() == f"{event_id}: move", moved.stderr
+    assert operate("stock", "move", event_id, "--from", "club", "--to", "house", "--ga", "GA1:2").returncode == 0
+    shown = operate("stock", "show", event_id).stdout
+    assert "by 1 codes and lanes 2: 13 available, 0 held, 0 sold" in shown, shown
+    assert operate("stock", "move", event_id, "--ga", "GA1:2").returncode == 2
     assert "as A:1-3" in operate("stock", "block", event_id, "--rows", "A").stderr
     seats = tmp_path / "seats.csv"
     assert operate("stock", "export", event_id, "seats", str(seats)).returncode == 0

@@ -3,11 +3,14 @@ the server refuses is told at the ticket that it names.
 """
 
 import re
+from functools import partial
 from typing import Any
 
 import pytest
 from playwright.async_api import expect
 
+from features.pages.tests.gateway.test_price_types import TYPES as PLAIN_TYPES
+from features.pages.tests.gateway.test_price_types import choosing, held
 from shared.words.words import LANGUAGES, words
 from tests.browser.hall_steps import open_section
 from tests.browser.keyboard import tab_to
@@ -57,8 +60,8 @@ async def test_each_seat_has_the_prices_of_its_place(page: Any, site: RecordedSi
     assert site.bodies(RESERVATIONS) == [
         {"seats": list(SEATS), "types": {"A-1-1": "child", "A-2-5": "senior", "A-4-1": "chair"}}
     ]
-    held = page.locator("#held-tickets select")
-    assert [await held.nth(n).input_value() for n in range(3)] == ["child", "senior", "chair"]
+    chosen = page.locator("#held-tickets select")
+    assert [await chosen.nth(n).input_value() for n in range(3)] == ["child", "senior", "chair"]
     await expect(page.locator("#held-total")).to_have_text("€103.00")
 
 
@@ -294,6 +297,37 @@ async def test_choosing_types_is_readable_on_a_phone_and_for_a_screen_reader(
     assert found == [], "\n".join(found)
 
 
+@pytest.mark.parametrize(
+    "language", [pytest.param(name, marks=[] if name in ("en", "ar") else pytest.mark.proof) for name in LANGUAGES]
+)
+async def test_the_forms_without_scripts_are_readable(page: Any, site: RecordedSite, language: str) -> None:
+    await page.goto(f"{site.url}/e/family")
+    styles = re.findall(r"/static/(?:styles|plain)-[A-Z0-9]+\.css", await page.content())
+    links = "".join(f'<link rel="stylesheet" href="{style}">' for style in styles)
+    found: list[str] = []
+    for name, html in {
+        "choosing": choosing(language, *PLAIN_TYPES, access=True),
+        "held": held(language, *PLAIN_TYPES),
+    }.items():
+        head = f'<html lang="{language}" dir="{words(language).direction}"><head><title>A</title>{links}</head>'
+        own = re.sub("</?noscript>", "", html)
+        document = f"<!doctype html>{head}<body><main><h1>A show</h1>{own}</main></body></html>"
+        await page.route("**/own", partial(answer, document))
+        await page.goto(f"{site.url}/own")
+        await page.unroute("**/own")
+        for width in (320, 390, 1280):
+            await page.set_viewport_size({"width": width, "height": 844})
+            found += [f"{name} at {width} px: {each}" for each in await layout_problems(page)]
+        height = await page.evaluate("document.documentElement.scrollHeight")
+        await page.set_viewport_size({"width": 390, "height": height})
+        found += [f"{name}: {each}" for each in [*await contrast_problems(page), *await axe_problems(page)]]
+    assert found == [], "\n".join(found)
+
+
+async def answer(document: str, route: Any) -> None:
+    await route.fulfill(body=document, content_type="text/html; charset=utf-8")
+
+
 async def test_types_are_chosen_by_keyboard(page: Any, site: RecordedSite) -> None:
     await page.set_viewport_size({"width": 390, "height": 844})
     await come_in(page, site, "family")
@@ -338,8 +372,8 @@ async def test_places_for_wheelchair_users_come_with_companions_at_their_types(p
     assert site.bodies(RESERVATIONS)[-1]["best_available"] == {
         "quantity": 4, "split": False, "wheelchair": 1, "companions": 1, "types": {"child": 1, "chair": 1, "carer": 1},
     }  # fmt: skip
-    held = page.locator("#held-tickets select")
-    assert [await held.nth(n).input_value() for n in range(4)] == ["chair", "carer", "child", "adult"]
+    chosen = page.locator("#held-tickets select")
+    assert [await chosen.nth(n).input_value() for n in range(4)] == ["chair", "carer", "child", "adult"]
 
 
 async def test_an_event_without_types_has_places_for_wheelchair_users_at_its_prices(
