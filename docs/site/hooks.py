@@ -12,9 +12,9 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "start": ("tour", "first-event", "api-by-example"),
     "use": (
         "fan-pages", "admission-rate", "lanes", "lottery", "bot-protection", "forward-auth", "edge-gates",
-        "beside-a-shop", "signed-in-users", "hall", "stock", "accessible-places", "hold-times", "prices", "checkout",
-        "payment-providers", "refunds", "tickets", "mail", "reports", "brand", "embedding", "languages", "live-updates",
-        "webhooks", "client-libraries",
+        "beside-a-shop", "signed-in-users", "hall", "stock", "accessible-places", "hold-times", "prices", "price-types",
+        "checkout", "payment-providers", "refunds", "tickets", "mail", "reports", "brand", "embedding", "languages",
+        "live-updates", "webhooks", "client-libraries",
     ),
     "operate": (
         "checklist", "deploy", "capacity", "tune", "backup", "keys", "runbook", "upgrade", "console", "doctor",

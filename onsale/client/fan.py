@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Self
@@ -200,8 +200,11 @@ class Fan:
         payment: Payment | None = None,
         *,
         promo_code: str | None = None,
+        names: Sequence[str] = (),
     ) -> OrderAccepted:
-        """Orders what is held, at the price it is quoted now. A reservation makes one order, sent how often ever."""
+        """Orders what is held, at the price it is quoted now. A reservation makes one order, sent how often ever.
+        `names` has one for each ticket, where the event asks for them.
+        """
         customer, payment = customer or self.customer, payment or self.payment
         if customer is None or payment is None:
             raise ValueError("an order needs a customer and a payment")
@@ -211,6 +214,8 @@ class Fan:
             "reservation_id": held, "expected_total_minor": quote["total_minor"], "currency": quote["currency"],
             "customer": customer, "payment": payment, "promo_code": code,
         }  # fmt: skip
+        if names:
+            body["names"] = list(names)
         return await self.client.create_order(body, key=f"{self.checkout_key}.{held}", token=self.admission)
 
     async def settled(self, order: OrderAccepted) -> OrderView:

@@ -5,7 +5,7 @@ import gc
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,6 +32,7 @@ CONNECTIONS_MAX = 256
 STREAMS_MAX = 500
 REDRAW_S = 0.2
 OBJECTS_UNCHECKED_MAX = 100_000
+SHARE_CODES = 0.3
 STAGES = ("joined", "called", "held", "bought")
 Report = Callable[[Mapping[str, int]], None]
 
@@ -52,6 +53,12 @@ def simulate(
             "--chaos", help="Let payments fail in every way, and check at the end what fans were told, all charges too."
         ),
     ] = False,
+    code: Annotated[
+        list[str] | None, typer.Option(help="A code that some fans know: for price types and stock. May repeat.")
+    ] = None,
+    access_codes: Annotated[
+        Path | None, typer.Option(help="A file of access codes, as `onsale codes create` writes it: one for each fan.")
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the result to this file as JSON.")] = None,
     history: Annotated[
         Path | None, typer.Option(help="Append what the fans are told to this file, for `onsale check-history`.")
@@ -65,11 +72,13 @@ def simulate(
     Example: onsale simulate --event-id arena-2026 --fans 2000 --chaos
     """
     out, url = Console(highlight=False), url or suite_url(data_dir)
+    lane_codes = access_codes.read_text().split() if access_codes else []
     with TemporaryDirectory() as folder:
         kept = history or (Path(folder) / "history.jsonl" if chaos else None)
         crowd = Crowd(
             url, event_id, fans=fans, arrive_over_s=arrive_over, seed=seed, streams=streams,
-            profile=WILD if chaos else CALM, history=History(kept) if kept else None,
+            profile=WILD if chaos else CALM, history=History(kept) if kept else None, codes=code or [],
+            access_codes=lane_codes,
         )  # fmt: skip
         with bars(out, fans) as report:
             run_async(crowd.run(report))
@@ -114,15 +123,19 @@ async def rare_collections() -> AsyncIterator[None]:
 
 
 class Crowd:
-    """All fans of one simulation, and what they observed."""
+    """All fans of one simulation, and what they observed. The first have one of the `access_codes` each, which open
+    lanes; they and some of the others know one of the `codes`, which open price types and stock.
+    """
 
     connections_max = CONNECTIONS_MAX
 
     def __init__(
         self, url: str, event_id: str, *, fans: int, arrive_over_s: float, seed: int, streams: int,
-        profile: Profile = CALM, history: History | None = None,
+        profile: Profile = CALM, history: History | None = None, codes: Sequence[str] = (),
+        access_codes: Sequence[str] = (), customers: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self._history = history
+        self._history, self._codes, self._access_codes = history, codes, access_codes
+        self._customers = customers
         self._url, self._event_id, self._fans, self._profile = url.rstrip("/"), event_id, fans, profile
         self._arrive_over_s, self._seed, self._streams = arrive_over_s, seed, streams
         self.calls, self.observations = CallTimes(), Observations()
@@ -164,7 +177,13 @@ class Crowd:
         for number in range(self._fans):
             watches = number * self._streams % self._fans < self._streams  # spread evenly over the crowd
             seed = rng.getrandbits(64)
-            visit = Visit(event, browser, self.observations, seed=seed, watches=watches, profile=self._profile)
+            access_code = self._access_codes[number] if number < len(self._access_codes) else None
+            knows = self._codes and (access_code is not None or rng.random() < SHARE_CODES)
+            visit = Visit(
+                event, browser, self.observations, seed=seed, watches=watches, profile=self._profile,
+                access_code=access_code, code=rng.choice(self._codes) if knows else None,
+                email=rng.choice(self._customers) if self._customers else None,
+            )  # fmt: skip
             lives.append(visit.live(arrive_after_s=self.arrives_after_s(number, rng)))
         return lives
 
@@ -180,6 +199,8 @@ class Crowd:
             "joined": counts.joined, "called": counts.called, "held": counts.held, "bought": counts.bought,
             "gave_up": counts.gave_up, "empty_handed": counts.empty_handed,
             "tickets_sold": counts.tickets_sold, "capacity": counts.capacity,
+            "sold_by_type": dict(counts.sold_by_type), "minor_by_type": dict(counts.minor_by_type),
+            "ordered_minor": counts.ordered_minor,
             "oversold": counts.oversold, "inversions": counts.inversions, "duplicate_numbers": counts.duplicate_numbers,
             "went_home": dict(counts.refused), "failed": dict(counts.failed), "failures": counts.failures,
             "calls_ms": {name: self.calls.summary(name) for name in sorted(self.calls.times_ms)},
@@ -191,6 +212,8 @@ class Crowd:
         for name in ("joined", "called", "held", "bought", "gave_up", "empty_handed"):
             table.add_row(name.replace("_", " "), str(result[name]))
         table.add_row("tickets sold", f"{result['tickets_sold']} of {result['capacity']}")
+        for type_id, count in self.observations.sold_by_type.most_common():
+            table.add_row(f"of them {type_id}", str(count))
         for name in ("oversold", "inversions", "duplicate_numbers"):
             colour = "red" if result[name] else "green"
             table.add_row(name.replace("_", " "), f"[{colour}]{result[name]}[/] (must be 0)")

@@ -8,8 +8,8 @@ Behaviour profiles of fans: shares between 0 and 1, and payment methods by weigh
 import asyncio
 import bisect
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,31 +33,47 @@ class Observations:
     failed: Counter[str] = field(default_factory=Counter)
     tickets_sold: int = 0
     refused: Counter[str] = field(default_factory=Counter)
-    _numbers: Counter[int] = field(default_factory=Counter)
+    sold_by_type: Counter[str] = field(default_factory=Counter)
+    minor_by_type: Counter[str] = field(default_factory=Counter)
+    ordered_minor: int = 0
+    tickets_of: Counter[str] = field(default_factory=Counter)  # by e-mail address
+    _numbers: Counter[tuple[int, int]] = field(default_factory=Counter)
     _seats: Counter[str] = field(default_factory=Counter)
-    _called_at: list[tuple[float, int]] = field(default_factory=list)
+    _called_at: dict[int, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
     inversions: int = 0
 
-    def joined_at_place(self, join_seq: int) -> None:
+    def joined_at_place(self, join_seq: int, *, lane: int = 0) -> None:
         self.joined += 1
-        self._numbers[join_seq] += 1
+        self._numbers[lane, join_seq] += 1
 
-    def record_call(self, join_seq: int, at_s: float) -> None:
-        """A fan was called. Keeps the largest number known to be called at each time."""
+    def record_call(self, join_seq: int, at_s: float, *, lane: int = 0) -> None:
+        """A fan was called. Keeps the largest number of the lane known to be called at each time."""
         self.called += 1
-        if not self._called_at or join_seq > self._called_at[-1][1]:
-            self._called_at.append((at_s, join_seq))
+        called_at = self._called_at[lane]
+        if not called_at or join_seq > called_at[-1][1]:
+            called_at.append((at_s, join_seq))
 
-    def check_not_overtaken(self, join_seq: int, polled_at_s: float) -> None:
+    def check_not_overtaken(self, join_seq: int, polled_at_s: float, *, lane: int = 0) -> None:
         """A fan polled at `polled_at_s` and must still wait: no fan behind may have been called before that."""
-        known = bisect.bisect_left(self._called_at, (polled_at_s, 0)) - 1
-        if known >= 0 and self._called_at[known][1] > join_seq:
+        called_at = self._called_at[lane]
+        known = bisect.bisect_left(called_at, (polled_at_s, 0)) - 1
+        if known >= 0 and called_at[known][1] > join_seq:
             self.inversions += 1
 
     def record_purchase(self, seats: list[str], tickets: int) -> None:
         self.bought += 1
         self.tickets_sold += tickets
         self._seats.update(seats)
+
+    def record_prices(self, tickets: Iterable[tuple[str | None, int, int]], *, total_minor: int) -> None:
+        """Price type, number and price of the tickets of an order, and what the order cost with all fees. Nothing is
+        kept by type where there are no types.
+        """
+        self.ordered_minor += total_minor
+        for type_id, quantity, unit_price_minor in tickets:
+            if type_id is not None:
+                self.sold_by_type[type_id] += quantity
+                self.minor_by_type[type_id] += quantity * unit_price_minor
 
     @property
     def duplicate_numbers(self) -> int:

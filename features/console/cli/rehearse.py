@@ -53,6 +53,7 @@ def copy_of(event: EventFile, event_id: str) -> tuple[EventFile, list[str]]:
         + ": simulated fans have no code and no claim": len(room.lanes) > 1,
         "sign-in: simulated fans have no account": room.entry.signed_in_only,
         "the limit over the tour": sales.tour is not None,
+        "the lanes of price types: whoever came may buy these": any(kind.lanes for kind in event.price_types),
     }  # fmt: skip
     rehearsed = room.model_copy(update={
         "queue_opens_at": None, "sale_starts_at": None, "sale_ends_at": None, "ordering": JOINS,
@@ -60,6 +61,7 @@ def copy_of(event: EventFile, event_id: str) -> tuple[EventFile, list[str]]:
         **{each.field: each.value for each in left_out},
     })  # fmt: skip
     copied = event.model_copy(update={
+        "price_types": [kind.model_copy(update={"lanes": []}) for kind in event.price_types],
         "event_id": event_id, "name": event.name[: NAME_MAX - len(NAME_MARK)] + NAME_MARK, "rehearsal": True,
         "room": rehearsed, "sales": sales.model_copy(update={"tour": None}),
     })  # fmt: skip
@@ -97,7 +99,7 @@ class Rehearsal:
         await self.admin.apply(copy, pictures=pictures)
         crowd = Crowd(
             self.url, copy.event_id, fans=self.fans, arrive_over_s=self.arrive_over_s, seed=self.seed,
-            streams=min(STREAMS, self.fans),
+            streams=min(STREAMS, self.fans), codes=[code for kind in copy.price_types for code in kind.codes],
         )  # fmt: skip
         try:
             await self.admin.set_room_state(copy.event_id, "open", {"reason": self.reason})

@@ -16,10 +16,12 @@ import pytest
 from starlette.datastructures import URL
 
 from features.console import rehearsals
+from features.console.cli.rehearse import copy_of
 from features.console.schemas import OfferedProviders
 from features.console.tests.admin import EVENT, FILE, Admin
 from features.console.tests.conftest import KEYS, Console, Start
 from services.queue.state import State as QueueState
+from shared.contracts.event_file import EventFile
 from shared.postgres.pages import PageRequest
 from tests.support.running.services import TEST
 from tests.support.running.suite import problem
@@ -276,3 +278,17 @@ async def test_a_rehearsal_whose_console_died_is_lost_and_can_be_removed(
         assert (await state_of(client))["state"] == "lost"
         assert (await client.delete(PATH)).status_code == 204
         assert await who_closed(admin) == ["admin-1"]
+
+
+def test_a_copy_sells_price_types_of_lanes_to_whoever_comes() -> None:
+    floor = {"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 9, "price_minor": 3000}
+    event = EventFile.model_validate({
+        "event_id": "club", "name": "Club", "venue": "Hall", "currency": "EUR", "starts_at": "2030-01-01T20:00:00Z",
+        "sections": [floor],
+        "price_types": [
+            {"type_id": "adult", "name": "Adult"}, {"type_id": "early", "name": "Early fan", "lanes": [1], "quota": 4},
+        ],
+    })  # fmt: skip
+    copied, left_out = copy_of(event, "club-rehearsal")
+    assert [(kind.lanes, kind.quota) for kind in copied.price_types] == [([], None), ([], 4)]
+    assert left_out[0] == "the lanes of price types: whoever came may buy these"

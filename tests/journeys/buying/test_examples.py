@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from onsale.local.command import EXAMPLES
 from tests.support.programs import find_program
 from tests.support.running.suite import RunningSuite
 
@@ -63,4 +64,4 @@ def test_make_run_starts_the_suite_with_two_events() -> None:
     assert make is not None
     printed = subprocess.run([make, "-n", "run"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=20)
     assert ".venv/bin/python -m onsale up --demo" in printed.stdout
-    assert len(list((ROOT / "onsale" / "examples").glob("*.yaml"))) == 2
+    assert [path.is_file() for path in EXAMPLES] == [True, True]
