@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from onsale.client import Problem
 from onsale.client.fan_documents import EventDetails, GaTickets, PriceTypeDetails, TypeAvailability
 
-SHARE_USUAL, SHARE_FITTING, SHARE_COMPANION, SHARE_WITH, WEIGHT_SCARCE = 0.55, 0.9, 0.5, 0.7, 4
+SHARE_USUAL, SHARE_FITTING, SHARE_COMPANION, SHARE_WITH, WEIGHT_SCARCE = 0.5, 0.9, 0.5, 0.7, 8
 QUOTA = "~"  # begins the name of a type's number in all among what is left
 
 
-class Wishes:
+class TypeChoices:
     """One fan's, who came by this lane and knows this code or none. Without price types every place is wanted as it
     is, and nothing is drawn.
     """

@@ -21,7 +21,7 @@ from onsale.client.fan_documents import (
 )
 from onsale.simulate.browser import Browser
 from onsale.simulate.observations import CALM, Observations, Profile
-from onsale.simulate.price_types import Wishes
+from onsale.simulate.price_types import TypeChoices
 
 SHARE_SEATED, SHARE_BOTH = 0.6, 0.1
 SHARE_BEST, SHARE_RETYPED = 0.3, 0.15  # of those who may choose a price type
@@ -62,7 +62,7 @@ class Visit:
         self._client, self._observations, self._event, self._watches = browser, observations, event, watches
         self._profile, self._access_code, self._code = profile, access_code, code
         self._email, self._code_tries = email, CODE_TRIES if code else 0
-        self._wishes = Wishes(event, lane=0, code=code, rng=self._rng)
+        self._wishes = TypeChoices(event, lane=0, code=code, rng=self._rng)
         self._sold_at: dict[str, list[str]] = {}  # the price types of the seats that the fan has looked at
 
     async def live(self, *, arrive_after_s: float) -> None:
@@ -112,7 +112,7 @@ class Visit:
             lambda place: place["join_seq"],
             "two numbers for one fan",
         )
-        self._wishes = Wishes(self._event, lane=self._lane, code=self._code, rng=self._rng)
+        self._wishes = TypeChoices(self._event, lane=self._lane, code=self._code, rng=self._rng)
         self._observations.joined_at_place(self._fan.join_seq, lane=self._lane)
 
     async def _wait(self) -> None:

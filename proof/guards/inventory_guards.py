@@ -530,22 +530,22 @@ SERVICE = (
         "test_concurrent_openers_open_an_allotment_once",
     ),
     Guard(
-        "A seat of an allotment by code is refused to who has no code",
+        "A seat sold by code is refused to who has no code",
         "services/inventory/layout/layout.py", "            self.exclusive.require(selection.seats, fan)", "            pass",
         "test_seats_of_an_allotment_are_sold_to_who_names_its_code_and_are_reserved_for_others",
     ),
     Guard(
-        "A process that knows an older allotment sells none of its seats",
+        "A process that knows no code sells no seat that is sold by code",
         "services/inventory/store/sql/insert_holds.sql", " AND coalesce(s.allotment_id, '') = wanted.allotment_id", "",
         "test_a_process_that_knows_an_older_allotment_sells_none_of_its_seats",
     ),
     Guard(
-        "Only places that are available move between a section and its pools",
+        "Of places sold by code only available ones move",
         "features/stock/inventory/sql/move_places.sql", "s.seats_remaining + locked.n >= 0", "true",
         "test_what_is_held_sold_or_elsewhere_does_not_move_and_is_named",
     ),
     Guard(
-        "A fan cannot guess codes for ever",
+        "No fan guesses what is sold by code for ever",
         "services/inventory/reservations/code_tries.py", "> 0:", "> 10**9:",
         "test_guessing_codes_ends_with_a_refusal_and_the_right_code_is_not_tried_either",
     ),

@@ -145,12 +145,13 @@ class Journey {
   async loadInside() {
     if (this.steps.choosing) return;
     const { eventId, fact, line, stock, basket, prices, filter, sections } = this;
-    const parts = [import(INSIDE_SCRIPT), hasTypes(fact) || isAccessible(fact) ? import(TYPES_SCRIPT) : {}];
-    const [{ Best, Choosing, Hold }, { Types, Accessible }] = await Promise.all(parts).catch(() => {
+    const parts = [import(INSIDE_SCRIPT), hasTypes(fact) || isAccessible(fact) || fact.code_opens_places ? import(TYPES_SCRIPT) : {}];
+    const [{ Best, Choosing, Hold }, { Types, Accessible, Code }] = await Promise.all(parts).catch(() => {
       throw new Problem({ title: texts.problem_no_connection });
     });
     if (this.steps.choosing) return;
     const types = hasTypes(fact) ? new Types({ fact, line, stock, basket, prices, sections }) : undefined;
+    if (!types && fact.code_opens_places) new Code({ fact, basket }, byId("best"));
     const held = (reservation) => this.go("held", reservation);
     const accessible = () => new Accessible({ fact, prices, basket, types });
     new Best({ eventId, stock, prices, basket, types, accessible: isAccessible(fact) && accessible, held });

@@ -36,6 +36,7 @@ export const PROBLEMS = {
   "proof-of-work-needed": texts.problem_proof_of_work_needed,
   "request-timeout": texts.problem_request_timeout,
   "reservation-taken": texts.problem_reservation_taken,
+  "reserved-seats": texts.problem_reserved_seats,
   "room-closed": texts.problem_room_closed,
   "seats-taken": texts.problem_seats_taken,
   "sign-in-needed": texts.problem_sign_in_needed,

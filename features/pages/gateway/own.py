@@ -144,6 +144,7 @@ class OwnView:
     form: FormFields = NO_FORM
     types: EventTypes | None = None
     is_accessible: bool = False
+    code_opens_places: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,7 @@ class OwnEventParts:
         names = {section.section_id: section.name for section in stock.event.sections}
         view.single = LeftAlone.of(query, text, names)
         found = await self.shop.find(token.event_id, token.holder)
+        view.code_opens_places = stock.event.code_opens_places
         if query.get("problem") == "no-accessible-places":
             view.problem = _accessible_left(text, query)
         if stock.event.price_types:

@@ -417,7 +417,7 @@ async def test_guessing_codes_ends_with_a_refusal_and_the_right_code_is_not_trie
     for n in range(AT_ONCE):
         assert problem(await inventory.reserve(**seats, code=f"guess {n}")) == (409, "reserved-seats")
     refused = await inventory.reserve(**seats, **CODE)
-    assert problem(refused) == (429, "too-many-requests")
+    assert problem(refused) == (429, "too-many-wrong-codes")
     assert int(refused.headers["retry-after"]) > 0
     assert (await inventory.reserve(**seats, code=f"guess {AT_ONCE - 1}")).status_code == 409, "no new guess"
     path = f"/events/{EVENT}/sections/A/seats"

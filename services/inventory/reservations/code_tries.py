@@ -11,7 +11,7 @@ from cachetools import LRUCache
 
 from services.inventory.layout.layout import Layout
 from shared.contracts.fields import code_key
-from shared.errors.problems import TooManyRequests
+from shared.errors.problems import TooManyWrongCodes
 from shared.security.limits import Buckets
 
 TOO_MANY = "You tried several codes that open nothing here. Wait before you try another, or go on without a code."
@@ -26,13 +26,13 @@ class CodeTries:
         self._last: LRUCache[tuple[str, str], str] = LRUCache(keys_max)
 
     def require(self, layout: Layout, holder: str, typed: str) -> None:
-        """Raises `TooManyRequests` if this holder has tried too many wrong codes, whatever this one is."""
+        """Raises `TooManyWrongCodes` if this holder has tried too many wrong codes, whatever this one is."""
         who, code = (layout.event_id, holder), code_key(typed)
         if not layout.asks_for_codes or self._last.get(who) == code:
             return
         now_s = time.monotonic()
         if (wait_s := self._wrong.wait_s(who, now_s=now_s)) > 0:
-            raise TooManyRequests(TOO_MANY, retry_after_s=math.ceil(wait_s))
+            raise TooManyWrongCodes(TOO_MANY, retry_after_s=math.ceil(wait_s))
         if not layout.types.opens(typed) and not layout.exclusive.opens(typed):
             self._wrong.take(who, now_s=now_s)
             self._last[who] = code

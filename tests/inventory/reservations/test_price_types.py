@@ -101,9 +101,18 @@ async def test_a_request_without_types_means_the_usual_one(priced: Inventory) ->
     assert await left(priced) == (4, 4)
 
 
+async def test_each_ticket_says_what_every_type_costs_at_its_place(priced: Inventory) -> None:
+    answer = await priced.reserve(seats=["A-1-1", "A-3-1"], ga=[{"section_id": "GA1", "quantity": 2}])
+    front, chair, floor = (ticket["prices"] for ticket in answer.json()["tickets"])
+    assert (front["adult"], front["child"], "chair" in front) == (8250, 3500, False)
+    assert (chair["adult"], chair["child"], chair["chair"]) == (5250, 2500, 2750)
+    assert (floor["adult"], floor["child"], "chair" in floor) == (3100, 1500, False)
+
+
 async def test_an_event_without_types_has_none(inventory: Inventory) -> None:
     answer = await inventory.reserve(seats=["A-1-1"])
     assert prices(answer) == [("A-1-1", None, 1, 5250)]
+    assert answer.json()["tickets"][0]["prices"] == {}
     refused = await inventory.reserve("other", seats=["A-1-2"], types={"A-1-2": "child"})
     assert (refused.status_code, refused.json()["type"].rsplit("/")[-1]) == (404, "unknown-price-type")
 

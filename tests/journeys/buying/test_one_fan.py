@@ -53,6 +53,8 @@ async def test_a_fan_joins_waits_claims_chooses_pays_and_keeps_the_order(suite: 
             "label": "6",
             "status": "available",
             "price_minor": 5250,
+            "prices": {},
+            "traits": [],
         } | {"row": seats["seats"][0]["row"]}
 
         reservation = await fan.hold({"seats": ["A-2-6", "A-2-7"], "ga": [{"section_id": "GA1", "quantity": 2}]})

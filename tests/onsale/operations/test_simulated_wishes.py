@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onsale.client import Problem
-from onsale.simulate.price_types import Wishes
+from onsale.simulate.price_types import TypeChoices
 
 TYPES: list[dict[str, Any]] = [
     {"type_id": "adult", "name": "Adult"},
@@ -25,8 +25,8 @@ WITHOUT: Any = {"price_types": [], "sections": [{"section_id": "GA", "prices": {
 SEAT, PLATFORM = {*EVERYWHERE, "teacher"}, {*EVERYWHERE, "chair"}
 
 
-def wishes(seed: int = 1, *, lane: int = 0, code: str | None = None, event: Any = WITH_TYPES) -> Wishes:
-    return Wishes(event, lane=lane, code=code, rng=random.Random(seed))
+def wishes(seed: int = 1, *, lane: int = 0, code: str | None = None, event: Any = WITH_TYPES) -> TypeChoices:
+    return TypeChoices(event, lane=lane, code=code, rng=random.Random(seed))
 
 
 def refused(**members: Any) -> Problem:
@@ -74,6 +74,6 @@ def test_what_was_refused_or_is_sold_out_is_not_wanted_again(problem: Problem) -
 
 def test_without_price_types_places_are_wanted_as_they_are_and_nothing_is_drawn() -> None:
     rng = random.Random(1)
-    before, one = rng.getstate(), Wishes(WITHOUT, lane=0, code=None, rng=rng)
+    before, one = rng.getstate(), TypeChoices(WITHOUT, lane=0, code=None, rng=rng)
     assert one.of_ga("GA", 3) == [{"section_id": "GA", "quantity": 3}]
     assert (one.choose([(), ()]), one.any, rng.getstate()) == ([None, None], False, before)

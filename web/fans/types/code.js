@@ -2,13 +2,15 @@
 // then the page offers what needs one to who has typed one.
 import { element, fault, show, write } from "../dom.js";
 import { tab } from "../memory.js";
-import { fill } from "../words.js";
+import { LOCALE, fill } from "../words.js";
+
+const AND = new Intl.ListFormat(LOCALE, { type: "conjunction" });
 
 export class Code {
   /** The field stands behind a form of the choice, and behind the held tickets later. */
-  constructor(types, choice) {
-    Object.assign(this, { types, choice });
-    this.kept = `code:${types.fact.event_id}`;
+  constructor({ fact, basket, types }, choice) {
+    Object.assign(this, { fact, basket, types, choice });
+    this.kept = `code:${fact.event_id}`;
     const id = "type-code";
     this.field = element("input", {
       id, autocomplete: "off", autocapitalize: "characters", spellcheck: "false", maxlength: 200, "aria-describedby": `${id}-error ${id}-note`,
@@ -29,8 +31,8 @@ export class Code {
     });
     this.standBehind(choice);
     this.field.value = tab(this.kept) ?? "";
-    types.basket.code = this.field.value;
-    types.addEventListener("change", () => this.update());
+    basket.code = this.field.value;
+    (types ?? basket).addEventListener("change", () => this.update());
     this.update();
   }
 
@@ -39,16 +41,17 @@ export class Code {
   }
 
   update() {
-    const { locked, basket } = this.types;
-    show(this.node, locked.length > 0);
-    const types = this.types.names(locked.map(({ type_id: id }) => id));
+    const { basket, fact } = this;
+    const opened = [...(this.types?.locked ?? []).map(({ name }) => name), ...(fact.code_opens_places ? [texts.code_places] : [])];
+    show(this.node, opened.length > 0);
+    const types = AND.format(opened);
     write(this.note, fill(basket.code ? texts.type_code_in : texts.type_code_opens, { types }));
   }
 
   #use(code) {
     fault("type-code", null);
     tab(this.kept, code || null);
-    this.types.basket.code = code;
+    this.basket.code = code;
   }
 
   refuse(text) {

@@ -11,6 +11,7 @@ import { SeatTypes } from "./seat_types.js";
 import { Steps } from "./steps.js";
 
 export { Accessible } from "./accessible.js";
+export { Code } from "./code.js";
 
 const ASKED_AT_ONCE = 100;
 const LOOK_EVERY_MS = 10_000;
@@ -33,7 +34,7 @@ export class Types extends EventTarget {
     this.byId = new Map(this.list.map((type) => [type.type_id, type]));
     for (const part of [stock, basket, prices]) part.addEventListener("change", () => this.#changed());
     sections.countBy((section) => this.#counter(section));
-    this.code = new Code(this, byId("best"));
+    this.code = new Code({ fact, basket, types: this }, byId("best"));
     this.seats = new SeatTypes(this);
     this.#lookOften();
   }

@@ -130,6 +130,14 @@ def test_an_event_without_types_has_one_number_and_no_code():
     assert not re.search(r'name="(type\.|code|best)', html)
 
 
+def test_an_event_without_types_has_the_field_for_a_code_that_opens_places():
+    text, stock = words("en"), stock_of()
+    view = OwnView("show", step="choosing", sections=stock.rows(text), code_opens_places=True)
+    html = page("en", view)
+    assert html.count('name="code"') == 2
+    assert "A code opens: places that are kept for it." in html
+
+
 def held(language: str = "en", *types: dict[str, Any]) -> str:
     text, stock = words(language), stock_of(*types)
     lines = [

@@ -11,7 +11,7 @@ CROSS JOIN LATERAL (
     FROM inventory.reservation_seat x JOIN inventory.seat s USING (event_id, section_id, position)
     WHERE x.event_id = r.event_id AND x.reservation_id = r.reservation_id
     UNION ALL
-    SELECT g.section_id, g.quantity, g.unit_price_minor, g.type_id FROM inventory.reservation_ga g
+    SELECT split_part(g.section_id, '~', 1), g.quantity, g.unit_price_minor, g.type_id FROM inventory.reservation_ga g
     WHERE g.event_id = r.event_id AND g.reservation_id = r.reservation_id
 ) AS line
 WHERE r.event_id = ANY($1::text[]) AND r.status IN ('pending_payment', 'paying', 'confirmed')

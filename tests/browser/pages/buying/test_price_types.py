@@ -351,7 +351,7 @@ async def test_types_are_chosen_by_keyboard(page: Any, site: RecordedSite) -> No
 
 async def test_places_for_wheelchair_users_come_with_companions_at_their_types(page: Any, site: RecordedSite) -> None:
     await come_in(page, site, "family")
-    await page.get_by_text("Places for wheelchair users").click()
+    await page.locator("#access summary").click()
     access = page.locator("#access li")
     await expect(access.locator(".type-price")).to_have_text(["from €26.00", "€0.00"])
     await expect(plus(page, "Places for wheelchair users · Companion")).to_have_attribute("aria-disabled", "true")
@@ -382,13 +382,24 @@ async def test_an_event_without_types_has_places_for_wheelchair_users_at_its_pri
     a, *others = site.answers["GET /events/hall"]["sections"]
     site.change("GET /events/hall", sections=[a | {"traits": ["wheelchair", "companion"]}, *others])
     await come_in(page, site)
-    await page.get_by_text("Places for wheelchair users").click()
+    await page.locator("#access summary").click()
     await expect(page.locator("#access .type-price").first).to_have_text("from €50.00")
     await page.locator("#best-quantity").select_option("0")
     await plus(page, "Places for wheelchair users · Wheelchair place").click()
     await page.locator("#best-find").click()
     wanted = {"quantity": 1, "split": False, "wheelchair": 1, "companions": 0}
     assert site.bodies(RESERVATIONS.replace("family", "hall")) == [{"best_available": wanted}]
+
+
+async def test_a_code_opens_places_of_an_event_without_types(page: Any, site: RecordedSite) -> None:
+    site.change("GET /events/hall", code_opens_places=True)
+    await come_in(page, site)
+    await expect(page.locator("#type-code-note")).to_have_text("A code opens: places that are kept for it.")
+    await page.get_by_label("I have a code").fill("FANCLUB")
+    await page.get_by_role("button", name="Use code").click()
+    await page.locator("#best-find").click()
+    wanted = {"best_available": {"quantity": 2, "split": False}, "code": "FANCLUB"}
+    assert site.bodies(RESERVATIONS.replace("family", "hall")) == [wanted]
 
 
 async def test_the_order_page_says_the_type_and_what_is_shown_at_the_door(page: Any, site: RecordedSite) -> None:
