@@ -26,7 +26,7 @@ async def fans_buy(desk: Any) -> dict[str, str]:
     await fans[2].hold({"ga": [{"section_id": "GA", "quantity": 3}]})
     held = await fans[3].hold({"seats": ["A-1-1"]})
     payment = {"provider": "sandbox", "method": "redirect", "return_url": f"{desk.suite.url}/o/back"}
-    pending = (await fans[3].order(held, payment=payment)).json()
+    pending = await fans[3].order(held, payment=payment)
     for _ in range(WAITING):
         await fan_of(desk.browser, desk.event_id).join()
     message = {"message": "Doors at eight.", "reason": "for a test"}
