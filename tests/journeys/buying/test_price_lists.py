@@ -94,7 +94,7 @@ def fees_minor(event: EventFile, tickets: Sequence[Sold]) -> int:
 # -- a sale in seconds -------------------------------------------------------------------------------------------------
 
 
-def smaller(event: EventFile, by: int, *, tour_id: str = "", claim_s: int = CLAIM_S) -> EventFile:
+def smaller(event: EventFile, by: int, *, tour_id: str = "") -> EventFile:
     """The same price list for a hall with fewer rows and places, whose sale begins now."""
     changes: dict[str, Any] = event.model_dump()
     changes["event_id"] = f"{event.event_id}-{uuid.uuid4().hex[:8]}"
@@ -118,7 +118,7 @@ def smaller(event: EventFile, by: int, *, tour_id: str = "", claim_s: int = CLAI
     lanes[0]["opens_at"] = later if len(lanes) > 1 else None
     changes["room"] |= {
         "queue_opens_at": None, "sale_starts_at": None, "rate_per_s": 100, "burst": 50, "max_active": ACTIVE,
-        "claim_window_s": claim_s, "session_s": SESSION_S, "liveness_window_s": 600,
+        "claim_window_s": CLAIM_S, "session_s": SESSION_S, "liveness_window_s": 600,
     }  # fmt: skip
     if changes["sales"]["tour"]:
         changes["sales"]["tour"]["tour_id"] = tour_id
@@ -240,7 +240,7 @@ async def require_settled(suite: RunningSuite) -> None:
 )
 @pytest.mark.timeout(180)
 async def test_a_price_list_is_sold_out_and_the_books_are_right(suite: RunningSuite, name: str, by: int) -> None:
-    event = smaller(event_files.read(EXAMPLES / f"{name}.yaml"), by, claim_s=CLAIM_S if by == 1 else 5)
+    event = smaller(event_files.read(EXAMPLES / f"{name}.yaml"), by)
     await require_right(suite, event, await sell_out(suite, event), in_full=by == 1)
     await require_settled(suite)
 
