@@ -30,6 +30,7 @@ export class Choosing {
     byId("hold").addEventListener("click", () => this.#hold());
     byId("seats-back").addEventListener("click", () => this.close());
     basket.addEventListener("change", () => this.render());
+    basket.addEventListener("change", () => this.#codeChanged());
     this.moreTime = new MoreTime("more-session", (pass) => this.#longer(pass));
   }
 
@@ -94,7 +95,17 @@ export class Choosing {
     states?.addEventListener("change", this.heard);
   }
 
+  /** The code that was typed, where codes open places: which seats are free is then different for each fan, and asked for. */
+  get #code() {
+    return this.stock.codeOpensPlaces ? this.basket.code : "";
+  }
+
+  #codeChanged() {
+    if (this.openId && this.codeShown !== this.#code) this.#refresh();
+  }
+
   #restate(seats) {
+    if (this.#code) return;
     const { geometry } = this.states;
     this.plan.restate(seats.map((seat) => geometry.nameOf(seat).id), (id) => this.states.statusOf(id));
     this.#lose();
@@ -122,7 +133,7 @@ export class Choosing {
   /** Seats of the selection that others have by now. What this fan asks for may be theirs, until an answer says. */
   #lose() {
     const asking = [byId("hold"), byId("best-find")].some((button) => button.ariaBusy === "true");
-    if (asking || this.unsure || !this.states?.known) return;
+    if (asking || this.unsure || this.#code || !this.states?.known) return;
     const lost = [...this.basket.seats.keys()].filter((id) => this.states.statusOf(id) !== "available");
     if (lost.length > 0) this.#tellLost(lost);
   }
@@ -169,14 +180,15 @@ export class Choosing {
   async #refresh() {
     clearTimeout(this.#timer);
     const sectionId = this.openId;
+    this.codeShown = this.#code;
     try {
-      const known = this.states?.known && this.seats.get(sectionId);
-      const seats = known || (await this.stock.seats(sectionId));
+      const known = !this.#code && this.states?.known && this.seats.get(sectionId);
+      const seats = known || (await this.stock.seats(sectionId, this.#code));
       this.seats.set(sectionId, seats);
       if (this.openId !== sectionId) return;
       await this.prices.learn(seats.map((seat) => seat.price_minor)).catch(() => {});
       this.plan.render(sectionId, seats, this.stock.sections);
-      if (this.states?.known) return this.#restate(seats.map((seat) => this.states.geometry.seatOf(seat.seat_id)));
+      if (this.states?.known && !this.#code) return this.#restate(seats.map((seat) => this.states.geometry.seatOf(seat.seat_id)));
       this.#timer = setTimeout(() => this.#refresh(), REFRESH_MS * Math.ceil(seats.length / 500));
     } catch (problem) {
       trouble(problem.message);

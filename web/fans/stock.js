@@ -16,6 +16,7 @@ export class Stock extends EventTarget {
   describe(show) {
     this.currency = show.currency;
     this.singleSeats = show.limits.single_seats;
+    this.codeOpensPlaces = show.code_opens_places;
     for (const section of show.sections) this.#merge({ total_seats: section.capacity, ...section });
   }
 
@@ -29,11 +30,12 @@ export class Stock extends EventTarget {
     this.dispatchEvent(new Event("change"));
   }
 
-  /** All seats of a section, over all pages of the API. */
-  async seats(sectionId) {
+  /** All seats of a section, over all pages of the API, as who has this code may have them. */
+  async seats(sectionId, code = "") {
     const seats = [];
+    const withCode = code && `&code=${encodeURIComponent(code)}`;
     for (let page = 1; page <= 40; page += 1) {
-      const answer = await ask("GET", `${this.path}/${sectionId}/seats?page=${page}&page_size=500`);
+      const answer = await ask("GET", `${this.path}/${sectionId}/seats?page=${page}&page_size=500${withCode}`);
       seats.push(...answer.seats);
       if (answer.seats.length === 0 || seats.length >= answer.total_seats) break;
     }

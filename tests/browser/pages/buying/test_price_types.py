@@ -2,6 +2,7 @@
 the server refuses is told at the ticket that it names.
 """
 
+import base64
 import re
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
+from features.hall import seat_codes
 from features.pages.tests.gateway.test_price_types import TYPES as PLAIN_TYPES
 from features.pages.tests.gateway.test_price_types import choosing, held
 from shared.words.words import LANGUAGES, words
@@ -16,7 +18,7 @@ from tests.browser.hall_steps import open_section
 from tests.browser.keyboard import tab_to
 from tests.browser.readability import axe_problems, contrast_problems, layout_problems
 from tests.browser.recorded.api_documents import problem
-from tests.browser.recorded.site import RecordedSite
+from tests.browser.recorded.site import BYTES, Asked, RecordedSite
 from tests.browser.recorded.steps import REFERENCE, RESERVATION_ID, come_in
 from tests.browser.steps import hold
 
@@ -400,6 +402,35 @@ async def test_a_code_opens_places_of_an_event_without_types(page: Any, site: Re
     await page.locator("#best-find").click()
     wanted = {"best_available": {"quantity": 2, "split": False}, "code": "FANCLUB"}
     assert site.bodies(RESERVATIONS.replace("family", "hall")) == [wanted]
+
+
+async def test_seats_that_a_code_opens_are_free_in_the_list_for_who_has_typed_it(page: Any, site: RecordedSite) -> None:
+    site.change("GET /events/hall", code_opens_places=True)
+    pages = site.answers["GET /events/hall/sections/A/seats"]
+
+    def seats(asked: Asked) -> Any:
+        """The first seat is kept for fans of the club."""
+        first, *others = pages["seats"]
+        status = "available" if "code=FANCLUB" in asked.query else "reserved"
+        return {**pages, "seats": [first | {"status": status}, *others]}
+
+    site.answers["GET /events/hall/sections/A/seats"] = seats
+    state = site.answers["GET /events/hall/map/state"]
+    epoch, version, codes = seat_codes.decode_state(base64.b64decode(state[BYTES]))
+    reserved = seat_codes.encode_state(epoch, version, bytes([seat_codes.HELD]) + codes[1:])
+    site.change("GET /events/hall/map/state", **{BYTES: base64.b64encode(reserved).decode()})
+    await come_in(page, site)
+    await page.locator("#section-A button").click()
+    kept = page.locator("#seats .seat").first
+    await expect(kept).to_have_attribute("data-status", "reserved")
+    await page.get_by_label("I have a code").fill("FANCLUB")
+    await page.get_by_role("button", name="Use code").click()
+    await expect(kept).to_have_attribute("data-status", "available")
+    await kept.click()
+    async with page.expect_response("**/reservations"):
+        await page.locator("#hold").click()
+    seat_id = pages["seats"][0]["seat_id"]
+    assert site.bodies(RESERVATIONS.replace("family", "hall")) == [{"seats": [seat_id], "code": "FANCLUB"}]
 
 
 async def test_the_order_page_says_the_type_and_what_is_shown_at_the_door(page: Any, site: RecordedSite) -> None:
