@@ -26,7 +26,7 @@ from tests.support.running.suite import RunningSuite
 
 EXAMPLES = Path(__file__).parents[3] / "onsale" / "examples"
 WAVES_MAX, FANS_MAX, ACCESS_CODES, FEW = 12, 250, 40, 12
-ACTIVE, CLAIM_S, SESSION_S = 50, 20, 60  # few at a time, and who goes home makes room soon
+RATE_PER_S, CLAIM_S, SESSION_S = 25, 20, 60
 LATER = timedelta(seconds=2)  # the general sale begins so long after that of the other lanes
 SOLD = """
     SELECT section_id, position, type_id, unit_price_minor, 1 AS quantity
@@ -117,8 +117,8 @@ def smaller(event: EventFile, by: int, *, tour_id: str = "") -> EventFile:
     lanes = changes["room"]["lanes"]
     lanes[0]["opens_at"] = later if len(lanes) > 1 else None
     changes["room"] |= {
-        "queue_opens_at": None, "sale_starts_at": None, "rate_per_s": 100, "burst": 50, "max_active": ACTIVE,
-        "claim_window_s": CLAIM_S, "session_s": SESSION_S, "liveness_window_s": 600,
+        "queue_opens_at": None, "sale_starts_at": None, "rate_per_s": RATE_PER_S, "burst": RATE_PER_S,
+        "max_active": FANS_MAX, "claim_window_s": CLAIM_S, "session_s": SESSION_S, "liveness_window_s": 600,
     }  # fmt: skip
     if changes["sales"]["tour"]:
         changes["sales"]["tour"]["tour_id"] = tour_id
