@@ -8,12 +8,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
 from onsale.errors import OperatorError
 
 SIZE_MIN, SIZE_MAX, POINTS_MAX = 1_000, 32_767, 100
+NAMES_KEPT_MAX = 1_024
 _number = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _step = re.compile(r"([MmLlHhVvZzCcSsQqTtAa])([^MmLlHhVvZzCcSsQqTtAa]*)")
 _transform = re.compile(r"(matrix|translate|scale|rotate)\s*\(([^)]*)\)")
@@ -95,12 +97,16 @@ def tag_of(element: ET.Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
-def names_of(element: ET.Element) -> list[str]:
-    """What an element is called: its id, its label in a drawing program, its title."""
+@lru_cache(NAMES_KEPT_MAX)
+def names_of(element: ET.Element) -> tuple[str, ...]:
+    """What an element is called: its id, its label in a drawing program, its title. Kept, because each seat asks for
+    the names of the groups around it, and a group may have 50,000 seats.
+    """
     own = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
     title = next((each.text or "" for each in element if tag_of(each) == "title"), "")
     names = (own.get("id", ""), own.get("label", ""), own.get("data-name", ""), title)
-    return list(dict.fromkeys(_ESCAPED.sub(lambda code: chr(int(code[1], 16)), name).strip() for name in names if name))
+    read = (_ESCAPED.sub(lambda code: chr(int(code[1], 16)), name).strip() for name in names if name)
+    return tuple(dict.fromkeys(read))
 
 
 def named_shapes(shapes: Iterable[Shape]) -> dict[str, Shape]:

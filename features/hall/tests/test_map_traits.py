@@ -5,11 +5,14 @@ import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
 
+from features.hall.cli import svg_outlines
 from features.hall.cli.plan_sections import Choices, import_plan
+from features.hall.cli.svg_seats import draft_of
 from features.hall.cli.trait_words import is_unclear, traits_in
 from features.hall.tests.test_map_commands import filled_in, map_of, onsale, write
 from onsale import event_files
@@ -317,3 +320,21 @@ def test_an_id_of_a_seat_is_one_beside_its_section_only() -> None:
 
     with pytest.raises(OperatorError, match="no seats"):
         draft_of('<svg viewBox="0 0 9 9"><circle id="path-12-3" cx="1" cy="1"/></svg>', "hall", Choices())
+
+
+def test_each_group_is_read_once_however_many_seats_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read for each of its seats, a flat drawing of 50,000 seats took more than a minute."""
+    calls = Counter[int]()
+
+    def counted(element: ET.Element, tag_of: Any = svg_outlines.tag_of) -> str:
+        calls[seats] += 1
+        return str(tag_of(element))
+
+    monkeypatch.setattr(svg_outlines, "tag_of", counted)
+    for seats in (100, 400):
+        drawn = "".join(
+            f'<circle cx="{10 + n % 20}" cy="{10 + n // 20}" r="1" data-row="{n // 20}" data-seat="{n % 20}"/>'
+            for n in range(seats)
+        )
+        draft_of(f'<svg viewBox="0 0 100 100"><g id="STALLS">{drawn}</g></svg>', "A hall", Choices({}, {}))
+    assert calls[400] < 6 * calls[100]
