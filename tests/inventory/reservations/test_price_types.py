@@ -369,6 +369,18 @@ async def test_what_the_database_refuses_is_as_it_was_in_redis(priced: Inventory
     assert (await left(priced))[0] == 4
 
 
+async def test_a_change_whose_process_died_before_it_was_written_is_taken_back(priced: Inventory) -> None:
+    held = await priced.hold("two", seats=["A-1-1"])
+    request = {"reservation_id": held, "holder": "two", "change": "A:0;~child*1"}
+    assert (await priced.state.redis_stock.hold(EVENT, [request]))[0].outcome == "held"
+    assert await left(priced) == (3, 4)
+    await reconcile(priced, times=3)
+    assert await left(priced) == (4, 4)
+    await require_sound(priced)
+    changed = await change(priced, held, "two", types={"A-1-1": "child"})
+    assert prices(changed) == [("A-1-1", "child", 1, 3500)]
+
+
 async def test_a_hold_that_is_being_paid_keeps_its_types(priced: Inventory) -> None:
     held = await priced.hold(seats=["A-1-1"])
     assert (await priced.step("begin-payment", held, "order-1"))["outcome"] == "done"
