@@ -12,7 +12,7 @@ CALLED, WAITING = 4, 3
 ROOM = {"rate_per_s": 0.05, "burst": CALLED, "lanes": LANES}
 SHOWN = {
     "What a fan sees": "[data-place]", "Lanes, pace, times": "[data-action=lanes]",
-    "Access codes": "text=No access code yet.", "Promo codes": "[data-action=new-promo]",
+    "Access codes": "text=No access code yet.", "Promo codes": "text=No promo code yet.",
     "Lottery": "text=This event has no lottery", "Report and tables": "text=Save the report",
     "Webhooks": "[data-action=new-webhook]", "Checkouts, failed steps": "text=No step failed.",
     "Differences, oversells": "[data-action=reconcile]", "Rehearsal": "[data-action=start-rehearsal]",
@@ -39,6 +39,8 @@ async def every_drawer_is_read(desk: Desk) -> None:
     references = await desk.given(fans_buy)
     page = desk.page
     await desk.hears(expect(page.locator("[data-step=confirmed] b")).to_have_text("2", timeout=LATE_MS))
+    sold = page.locator("[data-tile='Sold'] [data-figure]")
+    await desk.hears(expect(sold).to_have_text("16 %", timeout=LATE_MS))  # it comes after the orders
     for name in ("Rate", "Message", "Stock", "Pause…"):
         await desk.open(name)
         await expect(page.locator("dialog [data-action]").first).to_be_visible()
