@@ -5,7 +5,6 @@ import math
 import os
 import re
 import time
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from inspect import getdoc
@@ -336,9 +335,12 @@ def selected(
     """The places that a request names, with their price types. Raises `UnknownSeat`, `UnknownSection` or
     `UnknownPriceType`.
     """
-    ga = Counter[GaKey]()
+    ga: dict[GaKey, int] = {}
     for part in tickets:
-        ga[part.section_id, layout.types.stored_id(part.type_id) if part.type_id else USUAL] += part.quantity
+        key = part.section_id, layout.types.stored_id(part.type_id) if part.type_id else USUAL
+        ga[key] = ga.get(key, 0) + part.quantity
+    if not types:
+        return layout.select(seats, ga)
     return layout.select(seats, ga, {seat_id: layout.types.stored_id(each) for seat_id, each in types.items()})
 
 

@@ -115,19 +115,24 @@ class Selection:
     def stock(self) -> StockSelection:
         """The same without prices."""
         seats = tuple((line.section_id, line.position) for line in self.seats)
-        ga = Counter[str]()
+        ga: dict[str, int] = {}
         for line in self.ga:
-            ga[line.section_id] += line.quantity
-        return StockSelection(seats, {**ga, **{quota_id(each): n for each, n in sorted(self.types.items())}})
+            ga[line.section_id] = ga.get(line.section_id, 0) + line.quantity
+        for type_id, n in sorted(self.types.items()):
+            ga[quota_id(type_id)] = n
+        return StockSelection(seats, ga)
 
     @property
     def types(self) -> dict[str, int]:
         """Tickets of each price type but the usual one."""
-        types = Counter(line.type_id for line in self.seats if line.type_id)
+        types: dict[str, int] = {}
+        for seat in self.seats:
+            if seat.type_id:
+                types[seat.type_id] = types.get(seat.type_id, 0) + 1
         for line in self.ga:
             if line.type_id:
-                types[line.type_id] += line.quantity
-        return dict(types)
+                types[line.type_id] = types.get(line.type_id, 0) + line.quantity
+        return types
 
     def text(self) -> str:
         """The text form."""
@@ -135,9 +140,10 @@ class Selection:
 
     def shown(self) -> dict[str, Any]:
         """As events and answers show it: the ids of its seats, and GA tickets by section."""
-        ga = Counter[str]()
+        ga: dict[str, int] = {}
         for line in self.ga:
-            ga[line.named[0]] += line.quantity
+            section_id = line.section_id if POOL not in line.section_id else section_of(line.section_id)
+            ga[section_id] = ga.get(section_id, 0) + line.quantity
         tickets = [{"section_id": section_id, "quantity": quantity} for section_id, quantity in ga.items()]
         return {"seats": [line.seat_id for line in self.seats], "ga": tickets}
 

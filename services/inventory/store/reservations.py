@@ -307,7 +307,8 @@ async def insert_holds(driver: Any, event_id: str, epoch: int, holds: Sequence[H
     for _, section_id, quantity, *_ in tickets:
         sections[section_id] += quantity
     for hold in holds:
-        sections.update({quota_id(type_id): n for type_id, n in hold.selection.types.items()})
+        for type_id, n in hold.selection.types.items():
+            sections[quota_id(type_id)] += n
     reservations = [
         (t.reservation_id, t.holder, t.email, t.lane, t.join_seq, t.selection.total_minor, t.until_ms,
          t.fingerprint, *(t.variant or (None, None)), t.reminders)
