@@ -105,7 +105,8 @@ async def show_event(mocked: MockedPage, line: Json, own_place: Json = NO_PLACE,
 
 
 async def before_the_sale(mocked: MockedPage) -> None:
-    general = {"name": "General", "head_seq": 0, "tail_seq": 0, "code_required": False}
+    estimate = {"seconds_per_place": None, "estimate_changed": None}
+    general = {"name": "General", "head_seq": 0, "tail_seq": 0, "code_required": False, **estimate}
     lanes = {"0": general, "1": general | {"name": "Club", "code_required": True}}
     await show_event(mocked, frame("prequeue", sale_starts_at=in_seconds(SALE_STARTS_IN_S * 50), lanes=lanes))
     await mocked.expect("#lobby-countdown")
