@@ -17,7 +17,7 @@ from shared.contracts.event_parts.price_types import QUOTA, USUAL, quota_id
 
 SeatPosition = tuple[str, int]  # section_id, position
 GaKey = tuple[str, str]  # section_id, type_id
-POOL = "~"  # stands in a pool's id, and begins that of a price type
+POOL = QUOTA  # what begins the id of a price type stands in that of a pool
 
 
 @dataclass(frozen=True, slots=True)

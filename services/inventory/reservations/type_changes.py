@@ -20,6 +20,7 @@ from services.inventory.store.reservations import (
     BEGIN_FENCED,
     ReservationEvent,
     ReservationRow,
+    by_column,
     event_body,
     read_reservations,
 )
@@ -99,7 +100,7 @@ class TypeChanges:
         body = orjson.dumps(event_body(event_id, "repriced", [changed], actor=record.holder)).decode()
         seats = [(s.section_id, s.position, s.unit_price_minor, s.type_id) for s in wanted.seats]
         arguments: list[Any] = [event_id, record.reservation_id, record.version, wanted.total_minor]
-        arguments += [*_columns(list(more.items()), 2), *_columns(seats, 4), *_columns(list(wanted.ga), 4), body]
+        arguments += [*by_column(list(more.items()), 2), *by_column(seats, 4), *by_column(list(wanted.ga), 4), body]
         outcome = "stale"
         try:
             async with fenced(self._db, BEGIN_FENCED.format(event_id=event_id)) as driver:
@@ -140,7 +141,3 @@ def _difference(before: Selection, after: Selection) -> dict[str, int]:
 
 def _more(before: Selection, after: Selection) -> list[str]:
     return [type_id for type_id, n in after.types.items() if n > before.types.get(type_id, 0)]
-
-
-def _columns(rows: list[Any], width: int) -> list[tuple[Any, ...]]:
-    return list(zip(*rows, strict=True)) or [()] * width

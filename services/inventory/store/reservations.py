@@ -316,7 +316,8 @@ async def insert_holds(driver: Any, event_id: str, epoch: int, holds: Sequence[H
     ]  # fmt: skip
     created = [ReservationEvent("created", t.reservation_id, 1, _event_values(t)) for t in holds]
     columns = [
-        *_columns(reservations, 11), *_columns(tickets, 5), *_columns(list(sections.items()), 2), *_columns(seats, 6)
+        *by_column(reservations, 11), *by_column(tickets, 5), *by_column(list(sections.items()), 2),
+        *by_column(seats, 6),
     ]  # fmt: skip
     body = orjson.dumps(event_body(event_id, "created", created, actor="fans")).decode()
     with sale_log.timed("sale.statement", statement="inventory:insert_holds", event_id=event_id):
@@ -329,7 +330,7 @@ async def insert_holds(driver: Any, event_id: str, epoch: int, holds: Sequence[H
         raise WriteConflict("refused")
 
 
-def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[tuple[Any, ...]]:
+def by_column(rows: Sequence[tuple[Any, ...]], width: int) -> list[tuple[Any, ...]]:
     """Rows column by column, as the statement takes them."""
     return list(zip(*rows, strict=True)) or [()] * width
 

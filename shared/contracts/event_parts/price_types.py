@@ -100,13 +100,3 @@ def require_sound(types: Sequence[PriceType], section_ids: Sequence[str]) -> Non
     for each in types:
         if each.companion_of and all(by_id[guest].companion_of for guest in each.companion_of):
             raise ValueError(f"price type {each.type_id}: a companion cannot be the guest of another companion")
-
-
-def stored_id(types: Sequence[PriceType], type_id: str) -> str:
-    """How the type with this id is stored."""
-    return USUAL if types and types[0].type_id == type_id else type_id
-
-
-def shown_id(types: Sequence[PriceType], stored: str) -> str | None:
-    """The id of a stored type; None where the event has no types."""
-    return stored or (types[0].type_id if types else None)
