@@ -157,7 +157,7 @@ class MoneyMachine(RuleBasedStateMachine):
         if charge := self._pick_charge(which):
             withdrawn_minor = charge.dispute["withdrawn_minor"] if charge.dispute else 0
             left_minor = charge.captured_minor - charge.refunded_minor - withdrawn_minor
-            if amount_minor := int(left_minor * part):
+            if (amount_minor := int(left_minor * part)) > 0:  # a dispute may withdraw more than is left
                 body, key = RefundRequest(amount_minor=amount_minor), uuid.uuid4().hex
                 self.run(self._refund_outside(charge.id, body, key))
 
