@@ -5,7 +5,7 @@ ticket that breaks a rule is refused by name, and nothing of the request is held
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -80,15 +80,14 @@ class PriceTypes:
         """Raises `PriceTypeRefused` if the fan may not buy these tickets together."""
         if not self.types:
             return
-        for type_id in sorted({ticket.type_id for ticket in tickets} - {USUAL}):
-            if type_id in self.by_id:
-                self._require(self.by_id[type_id], [t for t in tickets if t.type_id == type_id], tickets, fan)
+        for each, own in self._by_type(tickets):
+            self._require(each, own, tickets, fan)
 
     def require_anywhere(self, wanted: Mapping[str, int], fan: Fan) -> None:
         """The same for numbers of tickets by type whose places are not chosen yet."""
         tickets = [WantedTicket(type_id, "", frozenset(), type_id, n) for type_id, n in wanted.items()]
-        for type_id in sorted(wanted.keys() & self.by_id.keys()):
-            self._require_fan(self.by_id[type_id], [t for t in tickets if t.type_id == type_id], tickets, fan)
+        for each, own in self._by_type(tickets):
+            self._require_fan(each, own, tickets, fan)
 
     def assigned(self, wanted: Mapping[str, int], places: Sequence[frozenset[Trait]]) -> list[str]:
         """The type of each of these places, whose types were asked for by number alone; those that are over are usual.
@@ -124,8 +123,13 @@ class PriceTypes:
 
     def require_together(self, tickets: Sequence[WantedTicket]) -> None:
         """Raises `PriceTypeRefused` for a companion without a guest: what is left of an order is together again."""
+        for each, own in self._by_type(tickets):
+            self._require_guest(each, own, tickets)
+
+    def _by_type(self, tickets: Sequence[WantedTicket]) -> Iterator[tuple[PriceType, list[WantedTicket]]]:
+        """Each type among these tickets but the usual one, in the order of their ids, and its own tickets."""
         for type_id in sorted({ticket.type_id for ticket in tickets} & self.by_id.keys()):
-            self._require_guest(self.by_id[type_id], [t for t in tickets if t.type_id == type_id], tickets)
+            yield self.by_id[type_id], [ticket for ticket in tickets if ticket.type_id == type_id]
 
     def _require(
         self, wanted: PriceType, own: Sequence[WantedTicket], tickets: Sequence[WantedTicket], fan: Fan

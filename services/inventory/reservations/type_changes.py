@@ -63,7 +63,8 @@ class TypeChanges:
             if written == "written":
                 return record
             if written == "refused":
-                raise sold_out(layout, {quota_id(type_id): 0 for type_id in _more(record.selection, wanted)})
+                more = _difference(record.selection, wanted)
+                raise sold_out(layout, {quota: 0 for quota, n in more.items() if n > 0})
         raise Unavailable(AGAIN)
 
     async def _change_in_redis(self, record: ReservationRow, layout: Layout, wanted: Selection) -> None:
@@ -137,7 +138,3 @@ def _difference(before: Selection, after: Selection) -> dict[str, int]:
     types = sorted(before.types.keys() | after.types.keys())
     more = {quota_id(each): after.types.get(each, 0) - before.types.get(each, 0) for each in types}
     return {quota: n for quota, n in more.items() if n}
-
-
-def _more(before: Selection, after: Selection) -> list[str]:
-    return [type_id for type_id, n in after.types.items() if n > before.types.get(type_id, 0)]
