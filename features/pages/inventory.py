@@ -108,8 +108,11 @@ def _accessible(fields: FormFields, best: Mapping[str, Any]) -> dict[str, Any]:
     if wheelchair == 0 and companions == 0:
         return {}
     numbers = {"wheelchair_type": wheelchair, "companion_type": min(wheelchair, companions)}
-    types = {type_id: n for name, n in numbers.items() if n and (type_id := fields.one(name))}
-    return fields.given(types=best.get("types", {}) | types) | {
+    types = Counter[str](best.get("types", {}))
+    for name, n in numbers.items():
+        if n and (type_id := fields.one(name)):
+            types[type_id] += n
+    return fields.given(types=dict(types)) | {
         "quantity": best["quantity"] + wheelchair + companions, "wheelchair": wheelchair, "companions": companions,
     }  # fmt: skip
 

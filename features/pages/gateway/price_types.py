@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from features.pages.gateway.event_page import priced_places
 from features.pages.gateway.stock import EventStock
-from shared.contracts.catalogue import PriceTypeDetails, SectionDetails
+from shared.contracts.catalogue import PriceLevelDetails, PriceTypeDetails, SectionDetails
 from shared.contracts.event_parts.price_types import Trait
 from shared.words.words import Words
 
@@ -98,25 +98,46 @@ class EventTypes:
         most = min(most, each.per_order or most, self._left.get(each.type_id, most))
         return TypeRow(field, self._named(each), price, self.note(each), most)
 
+    def _at(
+        self, field: str, each: PriceTypeDetails, places: Iterable[SectionDetails | PriceLevelDetails]
+    ) -> TypeRow | None:
+        """A type at its lowest price at these places; None if it is not sold there."""
+        usual, limit = self._types[0].type_id, self.stock.event.limits.tickets_per_order
+        prices = (at.price_minor if each.type_id == usual else at.prices.get(each.type_id) for at in places)
+        minors = {minor for minor in prices if minor is not None}
+        if not minors:
+            return None
+        price = self.price(each.type_id, min(minors))
+        return self._row(field, each, self.text("price_from", price=price) if len(minors) > 1 else price, limit)
+
     def anywhere(self) -> list[TypeRow]:
         """The types that the best available places may be of, with their lowest prices."""
-        usual, limit = self._types[0].type_id, self.stock.event.limits.tickets_per_order
-        rows = []
-        for each in self._offered:
-            minors = {
-                minor
-                for at in priced_places(self.stock.event)
-                if (minor := at.price_minor if each.type_id == usual else at.prices.get(each.type_id)) is not None
-            }
-            if minors and not each.traits:
-                price = self.price(each.type_id, min(minors))
-                shown = self.text("price_from", price=price) if len(minors) > 1 else price
-                rows.append(self._row(f"type.{each.type_id}", each, shown, limit))
-        return rows
+        everywhere = list(priced_places(self.stock.event))
+        found = (self._at(f"type.{each.type_id}", each, everywhere) for each in self._offered if not each.traits)
+        return [row for row in found if row]
 
-    def for_trait(self, trait: Trait) -> str | None:
-        """The id of the price type for places with this trait; None if such places cost what others do."""
-        return next((each.type_id for each in self._offered if trait in each.traits and not each.code_required), None)
+    def for_trait(self, trait: Trait) -> PriceTypeDetails | None:
+        """The price type for places with this trait, or a companion's that comes with that of wheelchair places; None
+        if such places cost what others do.
+        """
+        offered = [each for each in self._offered if not each.code_required]
+        own = next((each for each in offered if trait in each.traits), None)
+        if own or trait != "companion":
+            return own
+        guest = (self.for_trait("wheelchair") or self._types[0]).type_id
+        sections = [section for section in self.stock.event.sections if "wheelchair" in section.traits]
+        for each in offered:
+            if not each.traits and guest in each.companion_of and all(each.type_id in s.prices for s in sections):
+                return each
+        return None
+
+    def at_trait(self, field: str, trait: Trait) -> tuple[str, TypeRow] | None:
+        """The id of this type, and its row."""
+        found, places = self.for_trait(trait), list[SectionDetails | PriceLevelDetails]()
+        for section in self.stock.event.sections:
+            places += [section, *section.price_levels] if trait in section.traits else []
+        row = self._at(field, found, places) if found else None
+        return (found.type_id, row) if found and row else None
 
     def of_section(self, section: SectionDetails, most: int) -> list[TypeRow]:
         """The types that are sold in a section of general admission."""

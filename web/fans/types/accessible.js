@@ -47,9 +47,16 @@ export class Accessible extends EventTarget {
     this.dispatchEvent(new Event("change"));
   }
 
-  /** The price type for such places; without one they cost what others do. */
+  /** The price type for such places, or a companion's that comes with the one of wheelchair places; without one they cost
+   * what others do. */
   #type({ trait }) {
-    return this.types?.list.find((type) => type.traits.includes(trait) && this.types.offers(type));
+    const offered = this.types?.list.filter((type) => this.types.offers(type)) ?? [];
+    const own = offered.find((type) => type.traits.includes(trait));
+    if (own || trait !== "companion") return own;
+    const guest = this.#type(ROWS[0]) ?? this.types?.usual;
+    const sections = this.fact.sections.filter(({ traits = [] }) => traits.includes("wheelchair"));
+    const everywhere = ({ type_id: id }) => sections.every(({ prices = {} }) => id in prices);
+    return offered.find((type) => type.traits.length === 0 && type.companion_of.includes(guest.type_id) && everywhere(type));
   }
 
   #note(row) {
@@ -75,7 +82,7 @@ export class Accessible extends EventTarget {
     const types = { ...best.types };
     for (const [row, n] of [[ROWS[0], wheelchair], [ROWS[1], Math.min(wheelchair, companions)]]) {
       const type = this.#type(row);
-      if (type && n > 0) types[type.type_id] = n;
+      if (type && n > 0) types[type.type_id] = (types[type.type_id] ?? 0) + n;
     }
     return { ...best, quantity: best.quantity + wheelchair + companions, wheelchair, companions, ...(this.types && { types }) };
   }

@@ -110,6 +110,17 @@ def test_places_for_wheelchair_users_are_asked_for_at_their_types():
     assert 'name="wheelchair"' not in choosing("en", *TYPES)
 
 
+def test_a_companion_comes_with_the_type_of_wheelchair_places_where_places_have_no_type_of_their_own():
+    chair, carer = TYPES[-2], {**TYPES[-1], "traits": []}
+    html = choosing("en", *TYPES[:-2], chair, carer, access=True)
+    assert '<input type="hidden" name="companion_type" value="carer">' in html
+    assert label(html, "companions").endswith("€0.00 plus fees · Only with Wheelchair, one for each")
+    elsewhere = choosing("en", *TYPES[:-2], chair, {**carer, "companion_of": ["senior"]}, access=True)
+    assert 'name="companion_type"' not in elsewhere
+    unsold = choosing("en", *TYPES[:-2], chair, {**carer, "type_id": "unsold"}, access=True)
+    assert 'name="companion_type"' not in unsold
+
+
 def test_a_type_of_another_lane_is_offered_to_its_lane_only():
     assert 'name="type.early"' not in choosing("en", *TYPES)
     assert 'name="type.early"' in choosing("en", *TYPES, lane=2)

@@ -378,6 +378,23 @@ async def test_places_for_wheelchair_users_come_with_companions_at_their_types(p
     assert [await chosen.nth(n).input_value() for n in range(4)] == ["chair", "carer", "child", "adult"]
 
 
+async def test_a_companions_type_for_any_place_comes_with_wheelchair_places(page: Any, site: RecordedSite) -> None:
+    *types, carer = site.answers["GET /events/family"]["price_types"]
+    site.change("GET /events/family", price_types=[*types, carer | {"traits": []}])
+    await come_in(page, site, "family")
+    await page.locator("#access summary").click()
+    await expect(page.locator("#access .type-price")).to_have_text(["from €26.00", "€0.00"])
+    await plus(page, "The best there is · Companion").click()
+    await plus(page, "Places for wheelchair users · Wheelchair place").click()
+    await plus(page, "Places for wheelchair users · Companion").click()
+    site.answers[RESERVATIONS] = problem("no-accessible-places", "No.", wheelchair=0, companions=0)
+    await page.locator("#best-find").click()
+    await expect(page.locator("#trouble-text")).to_contain_text("There are not so many places together.")
+    best = site.bodies(RESERVATIONS)[-1]["best_available"]
+    assert best["types"] == {"carer": 2, "chair": 1}
+    assert best["quantity"] == 5
+
+
 async def test_an_event_without_types_has_places_for_wheelchair_users_at_its_prices(
     page: Any, site: RecordedSite
 ) -> None:
