@@ -1,9 +1,12 @@
 """Released versions and earlier commits: found in git when the proof runs, unpacked into folders of their own."""
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +33,19 @@ def releases() -> dict[str, str]:
     changed = git("log", "--format=%H", "-G^VERSION = ", "HEAD", "--", "shared/__init__.py").split()
     before = [git("rev-parse", f"{commit}^").strip() for commit in changed[:-1]]  # the oldest introduced it
     return {git("show", f"{commit}:shared/__init__.py").split('"')[-2]: commit for commit in before}
+
+
+def not_installed(commit: str) -> list[str]:
+    """The packages that the code of this commit needs and this environment does not have."""
+    project = tomllib.loads(git("show", f"{commit}:pyproject.toml"))["project"]
+    missing = []
+    for requirement in project["dependencies"]:
+        name = re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
+        try:
+            distribution(name)
+        except PackageNotFoundError:
+            missing.append(name)
+    return missing
 
 
 def commit_before() -> str:

@@ -13,7 +13,7 @@ from onsale.local.engines import Engines, start_databases
 from proof.drills.sale import longest_silence_s
 from proof.part import Budget, Result, Trial
 from proof.upgrades import mixed_sale
-from proof.upgrades.history import NO_HISTORY, commit_before, has_history, releases
+from proof.upgrades.history import NO_HISTORY, commit_before, has_history, not_installed, releases
 from proof.upgrades.released_sale import DoesNotStart, open_sale
 from proof.upgrades.rows import open_schema
 from shared.postgres.migrations import upgrade
@@ -103,6 +103,9 @@ def run(budget: Budget) -> Result:
     if not has_history():
         print(f"upgrades: {NO_HISTORY}", flush=True)
         return Result(counts=dict.fromkeys(COUNTED, 0))
+    if missing := {version: names for version, commit in releases().items() if (names := not_installed(commit))}:
+        needs = "; ".join(f"version {version} needs {', '.join(names)}" for version, names in missing.items())
+        raise SystemExit(f"upgrades: {needs}, which this environment does not have. Install it, and run this again.")
     environ = {name: value for name, value in os.environ.items() if not name.startswith("ONSALE_")}
     with tempfile.TemporaryDirectory(prefix="onsale-upgrades-", dir=fast_directory()) as folder:
         running = run_in_thread(start_databases(Path(folder) / "engines", fsync=False, environ=environ))

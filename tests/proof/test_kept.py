@@ -12,6 +12,7 @@ from proof import record
 from proof.drills import recoveries
 from proof.part import Budget, Result, Trial
 from proof.record import Record, Tally
+from proof.upgrades import history
 from proof.upgrades import run as proof
 from proof.upgrades.history import NO_HISTORY, commit_before, has_history, releases
 from proof.upgrades.rows import fill, lost, open_schema, values_of
@@ -72,6 +73,17 @@ def test_a_checkout_without_history_counts_nothing_and_says_so(
     result = proof.run(Budget(20, 1))
     assert set(result.counts.values()) == {0}
     assert NO_HISTORY in capsys.readouterr().out
+
+
+@needs_history
+def test_packages_of_a_release_that_are_missing_here_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = '[project]\ndependencies = ["pytest>=8", "not-there-1[extra]>=2; python_version > \'3\'"]'
+    with monkeypatch.context() as patch:
+        patch.setattr(history, "git", lambda *words: needs)
+        assert history.not_installed("c") == ["not-there-1"]
+    monkeypatch.setattr(proof, "not_installed", lambda commit: ["not-there-1"])
+    with pytest.raises(SystemExit, match=r"version 0\.1\.0 needs not-there-1, which this environment does not have"):
+        proof.run(Budget(20, 1))
 
 
 KILLED, FLUSHED = "queue killed", "Valkey flushed"
