@@ -35,7 +35,8 @@ ACROSS_SHARDS = {
     # a fan who lost the way to their orders, after the answer was sent
     "orders sql/send_again",
     # gauges, reports and checks of all events
-    "orders sql/settlement", "orders sql/compare_charges", "orders sql/parts_have_an_order",
+    "orders sql/settlement", "orders sql/settlement_types", "orders sql/compare_charges",
+    "orders sql/parts_have_an_order",
     "inventory sql/count_live_holds",
     "inventory oversell.COUNT_WAITING", "queue bypass.LOWEST_ROLLOUT",
     # of a table that every shard has

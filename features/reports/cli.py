@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from onsale.atomic_file import atomic_write
@@ -61,7 +62,7 @@ def settlement(
     tz: Annotated[str, typer.Option(help="The time zone of the days, such as Europe/Berlin.")] = "UTC",
     compare: Annotated[bool, typer.Option("--compare", help="Compare with the providers' own lists.")] = False,
 ) -> None:
-    """Show charges and refunds by provider and day. Exit code 1 if a provider's list differs from ours.
+    """Show charges and refunds by day, provider and price type. Exit code 1 if a provider's list differs from ours.
 
     Example: onsale order settlement --from 2027-03-01 --to 2027-03-31 --tz Europe/Berlin --compare
     """
@@ -76,6 +77,8 @@ def settlement(
     for total in report.totals:
         table.add_row("all", *_sums(total))
     out.print(table)
+    if report.types:
+        out.print(_by_type(report.types))
     found = {name: each for side in report.compared for name, each in _differences(side).items()}
     for name, charges in found.items():
         out.print(f"{name}: {charges}")
@@ -85,6 +88,20 @@ def settlement(
 
 def _sums(row: "schemas.SettlementSum") -> list[str]:
     return [str(value) for name, value in row if name != "day"]
+
+
+def _by_type(rows: "Sequence[schemas.TypeSettlement]") -> Table:
+    table = Table(
+        "event", "price type", "currency", "tickets", "charged", "returned", "refunded", "withdrawn", "reinstated",
+        "net", title="by event and price type",
+    )  # fmt: skip
+    before = rows[0].event_id
+    for row in rows:
+        if row.event_id != before:
+            table.add_section()
+        before, sums = row.event_id, [str(value) for name, value in row if name not in ("event_id", "type_id", "name")]
+        table.add_row(row.event_id or "other events", escape(row.name or "-"), *sums)
+    return table
 
 
 def _differences(side: "schemas.ProviderComparison") -> dict[str, str]:

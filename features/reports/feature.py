@@ -19,7 +19,8 @@ FEATURE = Feature(
         ("order export", f"{CLI}:export_orders",
          "Export every order of an event as CSV, a line for each seat or GA section."),
         ("order settlement", f"{CLI}:settlement",
-         "Show charges and refunds by provider and day. Exit code 1 if a provider's list differs from ours."),
+         "Show charges and refunds by day, provider and price type. Exit code 1 if a provider's list differs from "
+         "ours."),
         ("stock export", f"{CLI}:export_stock", "Export every seat, or every sale, as CSV."),
         ("stock hold-times", f"{CLI}:hold_times",
          "Show how long fans take from hold to payment, who came back after losing a hold, and a suggested "

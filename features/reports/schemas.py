@@ -165,6 +165,26 @@ class SettlementDay(SettlementSum):
     day: str
 
 
+class TypeSettlement(Answered):
+    """Tickets of a price type of an event that were charged, how many were returned with a refund, and their money in
+    one currency. Without a `type_id`: all of an event without price types, and of any other what is for no tickets:
+    disputes, refunds of an amount, those made in part at the provider itself, and charges that paid for no sale.
+    Without an `event_id`: all that more rows would tell.
+    """
+
+    event_id: str | None
+    type_id: str | None
+    name: str | None
+    currency: str
+    tickets: int
+    charged_minor: int
+    returned: int
+    refunded_minor: int
+    disputed_minor: int
+    reinstated_minor: int
+    net_minor: int
+
+
 class ComparedCharge(Answered):
     """A charge that our money ledger and the provider's list disagree about."""
 
@@ -205,13 +225,16 @@ class ProviderComparison(Answered):
 
 
 class Settlement(Answered):
-    """Sums by day, provider and currency, and over all days; `compared` only if it was requested."""
+    """Sums by day, provider and currency, and over all days; the same money by event, price type and currency, at most
+    two thousand rows; `compared` only if it was requested.
+    """
 
     first: str = Field(alias="from")
     last: str = Field(alias="to")
     tz: str
     days: list[SettlementDay]
     totals: list[SettlementSum]
+    types: list[TypeSettlement] = Field(default_factory=list)
     compared: list[ProviderComparison] = Field(default_factory=list)
 
 

@@ -558,4 +558,48 @@ TYPES = (
         "test_a_latest_buyer_of_several_price_types_loses_all_tickets",
     ),
 )  # fmt: skip
-GUARDS = (*DECISIONS, *WRITES, *CHECKOUTS, *PAYMENTS, *PRICES, *TYPES, *MESSAGES)
+SETTLED = "features/reports/orders/settlement_types.py"
+SETTLED_SQL = "features/reports/orders/sql/settlement_types.sql"
+SETTLEMENT = (
+    Guard(
+        "The rows of a settlement by price type sum to its totals",
+        SETTLED, "    if left_minor:\n", "    if False:\n",
+        "test_the_rows_of_types_sum_to_the_totals",
+    ),
+    Guard(
+        "The rows that a settlement does not list are summed in one",
+        SETTLED, "others[currency][None].update(sum(sums.values(), Counter()))", "pass",
+        "test_rows_are_limited_and_still_sum_to_the_totals",
+    ),
+    Guard(
+        "A settlement reads each entry of the ledger once",
+        SETTLED, "min(first_id + ENTRIES_PAGE - 1, ids[1])", "min(first_id + ENTRIES_PAGE, ids[1])",
+        "test_rows_are_limited_and_still_sum_to_the_totals",
+    ),
+    Guard(
+        "A price type is not refunded more than was refunded",
+        SETTLED, "if sum(worths) > amount_minor:", "if False:",
+        "test_no_type_has_more_than_its_tickets_are_worth_and_nothing_is_lost",
+    ),
+    Guard(
+        "A refund is settled by the tickets that its own request names",
+        SETTLED_SQL, " AND b.id < e.id)", " AND false)",
+        "test_refunds_of_the_same_amount_are_told_apart_by_their_requests",
+    ),
+    Guard(
+        "A refund made at the provider is settled by none of our requests",
+        SETTLED_SQL, " AND starts_with(r.idem_key, 'outside:') = e.is_outside", "",
+        "test_a_refund_outside_is_told_apart_from_one_of_the_same_amount",
+    ),
+    Guard(
+        "A second charge of an order sells no ticket twice",
+        SETTLED_SQL, " AND m.charge_ref = o.charge_ref", "",
+        "test_the_rest_of_an_order_is_divided_in_proportion_and_a_second_charge_sells_nothing",
+    ),
+    Guard(
+        "Tickets of a refund that was refused are settled as sold",
+        SETTLED_SQL, "\n                    AND NOT (r.status = 'refused' AND r.done_at < request.created_at)", "",
+        "test_tickets_of_a_line_are_divided_as_they_were_refunded",
+    ),
+)  # fmt: skip
+GUARDS = (*DECISIONS, *WRITES, *CHECKOUTS, *PAYMENTS, *PRICES, *TYPES, *MESSAGES, *SETTLEMENT)

@@ -32,8 +32,10 @@ SELECT reference, 'charge', 5000, 'EUR', 'sandbox', 'ch' || i, 'ch' || i, at, at
 FROM sample WHERE status IN ('confirmed', 'refunded')
 UNION ALL
 SELECT reference, 'refund', 5000, 'EUR', 'sandbox', 're' || i, 'ch' || i, at, at FROM sample WHERE status = 'refunded';
-INSERT INTO orders.refund (reference, provider, charge_ref, amount_minor, currency, reason, requested_by, idem_key, status)
-SELECT reference, 'sandbox', 'ch' || i, 5000, 'EUR', 'r', 'a', 'k' || i, 'succeeded' FROM sample WHERE status = 'refunded';
+INSERT INTO orders.refund (reference, provider, charge_ref, amount_minor, currency, reason, requested_by, idem_key, status, tickets,
+    returned)
+SELECT reference, 'sandbox', 'ch' || i, 5000, 'EUR', 'r', 'a', 'k' || i, 'succeeded', '[{{"line_no": 1, "quantity": 1}}]', 'done'
+FROM sample WHERE status = 'refunded';
 INSERT INTO orders.webhook_inbox (provider, webhook_id, kind, reference, charge_ref, raw, applied_at)
 SELECT 'sandbox', 'w' || i, 'charge', reference, 'ch' || i, '', CASE WHEN i > 50 THEN now() END FROM sample;
 INSERT INTO orders.event_price (event_id, currency, section_ids, rules) VALUES ('e', 'EUR', '[]', '{{}}');

@@ -112,6 +112,7 @@ CASES = {
     "sql/flow_history": Case(every, start=NOW - timedelta(days=1), step_s=600, steps=240),
     "sql/send_again": Case(1, address="M1@x", in_unicode="M1@x", statuses=["confirmed"]),
     "sql/settlement": Case(every, tz="Europe/Berlin", start=NOW - timedelta(days=30), stop=NOW),
+    "sql/settlement_types": Case(every, start=NOW - timedelta(days=30), stop=NOW, first_id=1, last_id=10**9),
     "sql/find_next_orders": Case(BATCH, is_rare=True),
     "sql/store_webhooks": Case(
         BATCH, providers=["sandbox"] * BATCH, webhook_ids=NEW, kinds=["k"] * BATCH,

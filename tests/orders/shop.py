@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -374,8 +374,21 @@ async def settlement_amounts(shop: Shop) -> list[int]:
     """Charged and refunded in all, by the settlement."""
     today = datetime.now(UTC).date()
     days = {"from": str(today - timedelta(days=2)), "to": str(today + timedelta(days=1))}
-    totals = (await shop.admin_get("/settlement", **days))["totals"]
-    return [sum(total[amount] for total in totals) for amount in ("charged_minor", "refunded_minor")]
+    report = await shop.admin_get("/settlement", **days)
+    require_types_sum_to_totals(report)
+    return [sum(total[amount] for total in report["totals"]) for amount in ("charged_minor", "refunded_minor")]
+
+
+SETTLED = ("charged_minor", "refunded_minor", "disputed_minor", "reinstated_minor", "net_minor")
+
+
+def require_types_sum_to_totals(settlement: dict[str, Any]) -> None:
+    """In each currency the rows by price type have all the money of the settlement, and no more."""
+    sums = {part: Counter[tuple[str, str]]() for part in ("types", "totals")}
+    for part, of_part in sums.items():
+        for row in settlement[part]:
+            of_part.update({(row["currency"], name): row[name] for name in SETTLED})
+    assert sums["types"] == sums["totals"]
 
 
 DROP = "drop"

@@ -1,4 +1,5 @@
-"""Settlement: what every provider charged and refunded on each day, and our charges compared with the provider's list.
+"""Settlement: what every provider charged and refunded on each day, the same money by event and price type, and our
+charges compared with the provider's list.
 
 Sums come from our money ledger alone; a comparison changes nothing and names each charge that one side does not have.
 """
@@ -10,18 +11,20 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import orjson
 from fastapi import APIRouter, Query, Request
 
+from features.reports.orders.settlement_types import read_types
 from features.reports.reading import read
 from features.reports.schemas import (
     BookedCharge,
     ChargePage,
     ProviderComparison,
     Settlement,
+    SettlementDay,
     SettlementSum,
 )
 from services.orders.state import OrdersState
 from shared.errors.problems import InvalidRequest, Unavailable
 from shared.payment_provider import NotSent, OutcomeUnknown, Provider, ProviderRejected
-from shared.postgres.engine import AsyncEngine, statement
+from shared.postgres.engine import AsyncEngine, snapshot, statement
 from shared.postgres.pages import IdQuery, LongPageSizeQuery, PageRequest
 from shared.runtime.clock import from_datetime
 from shared.security.auth import Viewer
@@ -53,7 +56,7 @@ def span_of(first: date, last: date, zone: str, *, compare: bool) -> dict[str, d
 
 
 @router.get(
-    "/settlement", operation_id="read_settlement", summary="Show settlement by provider and day",
+    "/settlement", operation_id="read_settlement", summary="Show settlement by day, provider and price type",
     response_model_exclude_unset=True,
 )  # fmt: skip
 async def get_settlement(
@@ -62,11 +65,15 @@ async def get_settlement(
 ) -> Settlement:  # fmt: skip
     """Days begin and end in the time zone `tz`, and both are included. `compare` reads the providers' own lists."""
     span = span_of(first, last, tz, compare=compare)
-    rows = await read(state.db, _SETTLEMENT, tz=tz, **span)
+    async with snapshot(state.db) as connection:  # the same entries by day and by type
+        rows = (await connection.execute(_SETTLEMENT, {"tz": tz, **span})).mappings().all()
+        days, totals = ([row for row in rows if bool(row["day"]) is of_day] for of_day in (True, False))
+        ids = min((row["first_id"] for row in totals), default=1), max((row["last_id"] for row in totals), default=0)
+        types = await read_types(connection, ids, span)
     report: dict[str, Any] = {
-        "from": first.isoformat(), "to": last.isoformat(), "tz": tz,
-        "days": [row for row in rows if row["day"]],
-        "totals": [{name: row[name] for name in SettlementSum.model_fields} for row in rows if not row["day"]],
+        "from": first.isoformat(), "to": last.isoformat(), "tz": tz, "types": types,
+        "days": [{name: row[name] for name in SettlementDay.model_fields} for row in days],
+        "totals": [{name: row[name] for name in SettlementSum.model_fields} for row in totals],
     }  # fmt: skip
     if compare:
         report["compared"] = [await _compare(state.db, *one, span) for one in state.providers.items()]

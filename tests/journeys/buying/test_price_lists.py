@@ -202,6 +202,7 @@ async def require_right(
     async with suite.operator() as operator:
         admin = AdminClient(operator, suite.url, suite.admin_key)
         sale = await read_sale(admin, event.event_id, failure=OperatorError)
+        settlement = await admin.read_settlement(**days())
     [money] = sale.orders.money
     assert money.charged_minor - money.refunded_minor == total_minor
     assert {each.section_id: each.sold - each.returned for each in sale.orders.sections} == {
@@ -209,18 +210,26 @@ async def require_right(
     }
     assert Counter({each.type_id: each.sold - each.returned for each in sale.orders.types}) == counts
     assert sum(each.paid_minor for each in sale.orders.types) == total_minor
+    of_types = [each for each in settlement.types if each.event_id == event.event_id and each.type_id]
+    settled = {each.type_id: each.charged_minor for each in of_types}
+    assert settled == {each.type_id: each.paid_minor for each in sale.orders.types if each.type_id in settled}
+    assert sum(settled.values()) == total_minor
+
+
+def days() -> dict[str, Any]:
+    """Of a settlement that has all of a sale that was held a moment ago."""
+    today = datetime.now(UTC).date()
+    return {"since": str(today - timedelta(days=1)), "until": str(today)}
 
 
 async def require_settled(suite: RunningSuite) -> None:
     """The provider's own list has every charge, at the same amount."""
-    today = datetime.now(UTC).date()
-    since = str(today - timedelta(days=1))
     async with suite.operator() as operator:
         admin = AdminClient(operator, suite.url, suite.admin_key)
 
         async def different() -> list[str]:
             try:
-                settlement = await admin.read_settlement(since=since, until=str(today), compare=True)
+                settlement = await admin.read_settlement(**days(), compare=True)
             except OperatorError as unread:
                 return [str(unread)]
             return [str(x) for x in settlement.compared if x.missing or x.extra or x.different or x.moved]
