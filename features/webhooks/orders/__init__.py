@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode
 
 from features.webhooks.orders import dispatcher, endpoints
-from features.webhooks.orders.dispatcher import Sender, WebhookDispatcher, queue_deliveries
+from features.webhooks.orders.dispatcher import Sender, WebhookDispatcher
 from services.orders.state import State
 from shared.concurrency.background import Loops
 from shared.http.outgoing import NoDnsResolver, external_http_client
@@ -41,8 +41,8 @@ async def open_webhooks(state: State, loops: Loops) -> AsyncIterator[WebhookDisp
     async with external_http_client(connections_max=most, keep_open=False, resolver=NoDnsResolver()) as client:
         sender = Sender(client, threads_max=most, deadline_s=dispatcher.TIMEOUT_S, loopback=loopback)
         webhooks = WebhookDispatcher(state.db, sender, workers_max=most, pauses_s=settings.webhook_backoff_s)
-        database, then = settings.postgres_url, webhooks.wake
-        reader = EventReader(state.db, "orders", "webhooks", queue_deliveries, database=database, then=then)
+        database, then = settings.postgres_url, webhooks.wake_if_queued
+        reader = EventReader(state.db, "orders", "webhooks", webhooks.queue, database=database, then=then)
         loops.keep(reader.run, name="orders.webhook_events")
         loops.keep(webhooks.run, name="orders.webhooks")
         loops.every(POLL_S, webhooks.poll, name="orders.webhook_polls")

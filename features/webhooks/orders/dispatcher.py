@@ -74,12 +74,14 @@ class WebhookUrlRefused(Problem, status=422):
     """Webhooks are not sent to this URL. Use https and a public address."""
 
 
-async def queue_deliveries(connection: AsyncConnection, events: Sequence[PendingEvent]) -> None:
-    """Queues a delivery of each event to each endpoint that wants it, in the transaction that marks them as read. With
-    no endpoint it writes nothing.
+async def queue_deliveries(connection: AsyncConnection, events: Sequence[PendingEvent]) -> bool:
+    """Queues a delivery of each event to each endpoint that wants it, in the transaction that marks them as read;
+    whether there are any. With no endpoint it reads no order.
     """
-    if await connection.scalar(_ANY_ENDPOINT):
-        await connection.execute(_QUEUE, {"events": f"[{','.join(event.body for event in events)}]"})
+    if not await connection.scalar(_ANY_ENDPOINT):
+        return False
+    bound = {"events": f"[{','.join(event.body for event in events)}]"}
+    return (await connection.execute(_QUEUE, bound)).rowcount > 0
 
 
 def is_allowed(text: str, *, loopback: bool) -> bool:
@@ -238,7 +240,7 @@ class WebhookDispatcher:
     def __init__(self, db: AsyncEngine, sender: Sender, *, workers_max: int, pauses_s: tuple[float, ...]) -> None:
         self._db, self.sender, self._workers_max, self._pauses_s = db, sender, workers_max, pauses_s
         self._single_reads = db.execution_options(isolation_level="AUTOCOMMIT")  # the question of an idle dispatcher
-        self._woken, self.has_soon = asyncio.Event(), True
+        self._woken, self.has_soon, self._has_queued = asyncio.Event(), True, False
         self._running: dict[asyncio.Task[None], Delivery] = {}
 
     @property
@@ -249,6 +251,16 @@ class WebhookDispatcher:
     def wake(self) -> None:
         """Looks for due deliveries now instead of at the next poll."""
         self._woken.set()
+
+    async def queue(self, connection: AsyncConnection, events: Sequence[PendingEvent]) -> None:
+        """Queues the deliveries of these events, for an `EventReader`."""
+        self._has_queued |= await queue_deliveries(connection, events)
+
+    def wake_if_queued(self) -> None:
+        """Wakes it if anything was queued since the last call: events that no endpoint wants cause no look."""
+        if self._has_queued:
+            self._has_queued = False
+            self.wake()
 
     async def poll(self) -> Quiet | None:
         """Looks for due deliveries."""

@@ -145,6 +145,7 @@ async def test_events_before_and_after_the_migration_are_queued_once(postgres: A
         await connection.execute(EVENT, "before")
         await upgrade(postgres_url, "orders", "0011")
         await connection.execute(EVENT, "after")
+        await upgrade(postgres_url, "orders")
         reader = EventReader(postgres, "orders", "webhooks", queue_deliveries)
         await reader.begin()
         for _ in range(2):

@@ -293,8 +293,12 @@ class OrderUpdate:
         return self.add_row("mails", mail_key=key, kind=kind, event_id=self.order.event_id, budget=budget, **facts)
 
     def emit(self, kind: str, **after: Any) -> Self:
-        """Adds the event `order.<kind>` to the outbox, in the same transaction; the order has its new status by now."""
+        """Adds the event `order.<kind>` to the outbox, in the same transaction; the order has its new status by now,
+        and its lines what of their tickets went back.
+        """
         version, before = self.order.version + len(self.events) + 1, {"status": self.order.status}
+        if any(returned := [line.returned for line in self.now("lines")]):
+            after["returned"] = returned
         self.events.append(
             order_event(self.order, kind, version=version, before=before, status=self.now("status"), **after)
         )
