@@ -462,6 +462,26 @@ MESSAGES = (
         "test_the_connection_goes_to_the_address_that_was_checked",
     ),
     Guard(
+        "A webhook tells what was back at its version",
+        f"{WEBHOOKS}/sql/queue_deliveries.sql", "coalesce(t.event #> '{after,returned}' -> (p.n::integer - 1), '0')", "coalesce(p.line -> 'returned', '0')",
+        "test_a_webhook_that_is_made_late_tells_the_tickets_that_were_back_at_its_version",
+    ),
+    Guard(
+        "A webhook has no name of a ticket",
+        f"{WEBHOOKS}/sql/queue_deliveries.sql", "'$.tickets[*].id'", "'$.tickets[*]'",
+        "test_no_webhook_has_a_name_of_a_ticket",
+    ),
+    Guard(
+        "A webhook names a price type that the event file has no more",
+        f"{WEBHOOKS}/sql/queue_deliveries.sql", "WHERE named ->> 'type_id' = y.type_id), y.type_id)))", "WHERE named ->> 'type_id' = y.type_id))))",
+        "test_a_price_type_that_the_event_file_has_no_more_is_called_by_its_id",
+    ),
+    Guard(
+        "Events that no endpoint wants cost one small read",
+        f"{WEBHOOKS}/__init__.py", "webhooks.wake_if_queued", "webhooks.wake",
+        "test_events_that_no_endpoint_wants_cause_no_look_for_deliveries",
+    ),
+    Guard(
         "An endpoint has an end",
         f"{WEBHOOKS}/endpoints.py", ">= ENDPOINTS_MAX:", "< 0:",
         "test_there_are_a_hundred_webhook_endpoints_at_most",

@@ -61,12 +61,19 @@ FIELDS = {
     "refunded_minor": "What went back in all.", "charged_minor": "What was ever charged.",
     "version": "Of the reservation; rises with each event of it.", "order_reference": "The order.",
     "tickets": "Ticket ids.",
+    "returned": "Of each line of the order, in their order, how many tickets went back or are going back.",
     "seats": "Seat ids.", "ga": "A list of `section_id` and `quantity`.", "epoch": "Of the waiting room.",
     "places": "A list of `[lane, join_seq]`.", "join_seqs": "Runs of numbers: `[first, last]`.",
 }  # fmt: skip
 EXAMPLE_AFTER = {
     "reference": "7QK2M9TZ4HXA", "event_id": "arena-2026", "status": "confirmed", "holder": "a:Zk3…", "lane": 0,
     "join_seq": 4711, "reservation_id": "…", "total_minor": 6800, "currency": "EUR",
+}  # fmt: skip
+
+
+EXAMPLE_LINE = {
+    "section_id": "STALLS", "section_name": "Stalls", "seat_id": "STALLS-B-7", "quantity": 1, "returned": 0,
+    "unit_price_minor": 6800, "paid_minor": 6800, "tickets": ["4T7Q0ZB5M1XC"], "type_id": "child", "type_name": "Child",
 }  # fmt: skip
 
 
@@ -85,7 +92,7 @@ def events_page() -> str:
 
 def _types(aggregate: str) -> Section:
     text = {
-        "order": "Of orders. `after` has these fields.",
+        "order": "Of orders. `after` has these fields, and `returned` once tickets of the order went back.",
         "reservation": "Of inventory. Changes of one kind in one batch are one event: `after` has `seats_are` "
         "(`seat.reserved`, `seat.sold` or `seat.released`) and the list `reservations`, each with these fields.",
         "place": "Of the queue. Changes of one kind in one batch are one event: `after` has these fields.",
@@ -98,7 +105,9 @@ def _webhooks() -> str:
     kinds = codes(get_args(WebhookKind))
     return (
         f"A webhook's `type` is one of {kinds}; `order.expired` is `order.cancelled` with that status. `timestamp` is "
-        "when it occurred. `data` is `after` without `holder`, `lane` and `join_seq`, and with the event's `version`. "
+        "when it occurred. `data` is `after` without `holder`, `lane`, `join_seq` and `returned`, with the event's "
+        "`version` and the `lines` of the order as the API shows them, with `section_name` and the ids of their "
+        "`tickets`, and without names; `returned` is in each line. "
         "The headers `webhook-id`, `webhook-timestamp` and `webhook-signature` are those of "
         "[Standard Webhooks](https://www.standardwebhooks.com/)."
     )
@@ -116,7 +125,8 @@ def example() -> dict[str, Any]:
 def webhook_example() -> dict[str, Any]:
     """The same as a webhook."""
     hidden = {"holder", "lane", "join_seq"}
-    data = {name: value for name, value in EXAMPLE_AFTER.items() if name not in hidden} | {"version": 3}
+    data = {name: value for name, value in EXAMPLE_AFTER.items() if name not in hidden}
+    data |= {"version": 3, "lines": [EXAMPLE_LINE]}
     return {"type": "order.confirmed", "timestamp": AT, "data": data}
 
 

@@ -12,7 +12,8 @@ from shared.words.words import LANGUAGES, words
 from tests.orders.checkout.test_names import bought as bought_with_names
 from tests.orders.checkout.test_names import ids_of, rename
 from tests.orders.delivery.test_tickets import apply_event_file
-from tests.orders.priced_event import open_sale
+from tests.orders.priced_event import PRICE_TYPES, open_sale
+from tests.orders.pricing.test_price_types import FLOOR, bought_of
 from tests.orders.shop import DROP, Shop, mail_dispatcher, mail_rows, make_mail_due, pass_header, send_due
 from tests.support.neighbours import Call
 from tests.support.wait import wait_until
@@ -58,6 +59,17 @@ async def test_a_confirmation_links_the_order_and_contains_no_buyer_input(mail_s
     await send_due(mail_shop)
     again = mailbox.received[1]
     assert (again["Message-ID"], again["Date"]) == (mail["Message-ID"], mail["Date"]), "a mailbox drops the second"
+
+
+async def test_a_confirmation_names_the_price_types_of_its_tickets(mail_shop, mailbox):
+    sale = await open_sale(mail_shop, price_types=PRICE_TYPES)
+    await bought_of(sale, *FLOOR, total_minor=20000)
+    await mail_dispatcher(mail_shop).run_once()
+    [mail] = mailbox.received
+    for kind in ("plain", "html"):
+        body = mail.get_body((kind,)).get_content()
+        assert [f"x · {name}" in body for name in ("Adult", "Child", "Under 3")] == [True, True, False]
+        assert "A pupil" in body
 
 
 async def test_a_mail_that_fails_temporarily_is_retried_after_a_pause(mail_shop, mailbox):

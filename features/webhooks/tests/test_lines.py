@@ -3,10 +3,10 @@
 import json
 import uuid
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
-from features.webhooks import orders as part
 from features.webhooks.orders.dispatcher import WebhookDispatcher, queue_deliveries
 from features.webhooks.tests.test_webhooks import WEBHOOKS, have_read
 from shared.contracts.inventory import ReservedItem
@@ -67,6 +67,16 @@ async def test_a_webhook_has_the_lines_of_its_order_and_their_tickets(shop: Shop
     assert {name for name, _ in added} == {"x"}
     assert [len(tickets) for _, tickets in added] == [1, 2, 3]
     assert [ticket for _, tickets in added for ticket in tickets] == await ids_of(sale, reference)
+
+
+async def test_a_price_type_that_the_event_file_has_no_more_is_called_by_its_id(shop: Shop) -> None:
+    await add_endpoint(shop)
+    sale = await open_sale(shop, price_types=PRICE_TYPES)
+    reference = await bought_of(sale, *FLOOR, total_minor=20000)
+    await sale.apply_event_file(price_types=[{"type_id": "full", "name": "Full price"}])
+    [created] = (await queued(shop, reference))["created"]
+    named = [(line["type_id"], line["type_name"]) for line in created["lines"]]
+    assert named == [("child", "child"), ("full", "Full price"), ("child", "child")]
 
 
 async def test_lines_of_an_event_without_types_and_event_file_have_neither_types_nor_names(shop: Shop) -> None:
@@ -183,13 +193,12 @@ async def test_the_webhook_of_the_largest_order_is_about_30_kb(shop: Shop) -> No
 async def test_events_that_no_endpoint_wants_cause_no_look_for_deliveries(
     processes: OrdersProcesses, wanted: str | None, looks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(part, "POLL_S", 3600.0)
+    woken: list[int] = []
+    monkeypatch.setattr(WebhookDispatcher, "wake", lambda _: woken.append(1))
+    monkeypatch.setattr(WebhookDispatcher, "poll", AsyncMock())
     shop = await processes.open()
-    webhooks, woken = shop.app.state.parts[WebhookDispatcher], []
-    await wait_until(lambda: not webhooks.has_soon)  # it has looked at the start
     if wanted is not None:
         await add_endpoint(shop, event_id=wanted)
-    monkeypatch.setattr(webhooks, "wake", lambda: woken.append(1))
     for _ in range(2):  # the look follows the commit, and so comes before the next events
         await shop.wait_until_settled(await shop.order(), "confirmed")
         await wait_until(lambda: have_read(shop))
