@@ -314,6 +314,15 @@ class HallGeometry(BaseModel):
     sections: list[SectionShape]
 
 
+class OpenSeats(BaseModel):
+    """How many reserved seats are open to a fan, and which of them are free: by section the first and the last, counted
+    from 0 through all rows.
+    """
+
+    seats: int
+    free: dict[str, list[Run]]
+
+
 SectionTraits = Mapping[Trait, Sequence[Run]]
 NO_LABELS: Mapping[str, SeatLabels] = {}
 NO_TRAITS: Mapping[str, SectionTraits] = {}
@@ -348,12 +357,12 @@ def _shape(block: Block, drawn: Drawn, labels: SeatLabels | None, traits: Sectio
     if block.rows:
         lines = drawn.rows or fit_rows(drawn.outline, block.rows, block.seats_per_row)
         named = labels and SectionLabels(rows=labels.rows, seats=labels.seats, of_rows=labels.of_rows)
-        runs = {trait: _counted(runs, block.seats_per_row) for trait, runs in traits.items()}
+        runs = {trait: counted(runs, block.seats_per_row) for trait, runs in traits.items()}
         rows = SectionRows(**lines._asdict(), count=block.rows, seats=block.seats_per_row, labels=named, traits=runs)
     return SectionShape(section_id=block.section_id, outline=list(drawn.outline), rows=rows)
 
 
-def _counted(runs: Iterable[Run], seats: int) -> list[Run]:
+def counted(runs: Iterable[Run], seats: int) -> list[Run]:
     """Runs of positions, of which each row has one more than seats, as runs of seats."""
 
     def seat(position: int) -> int:

@@ -30,7 +30,7 @@ NEEDS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
     (re.compile(pattern), schemes)
     for pattern, schemes in (
         (r"/(admin|console)/.*", ("adminKey",)),
-        (r"/events/\{event_id\}/(reservations.*|map/state|sections/\{section_id\}/seats)", BUYER),
+        (r"/events/\{event_id\}/(reservations.*|map/(state|reserved)|sections/\{section_id\}/seats)", BUYER),
         (r"/reminders", BUYER),
         (r"/orders/events/.*", ()),
         (r"/orders(/quote)?", BUYER),

@@ -38,6 +38,7 @@ def in_seconds(seconds: float) -> str:
     return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
 
 
+KEPT = f"GET /events/EVENT/reservations/{RESERVATION['reservation_id']}"  # of a state before, in the page's memory
 Show = Callable[["MockedPage"], Awaitable[None]]
 
 
@@ -55,7 +56,7 @@ class MockedPage:
         self.site.answers.clear()
         self.site.answers |= recorded()
         self.site.change(f"GET /events/{self.event_id}", **self._changes)
-        self.answer({"GET /events/EVENT/sections/updates": NO_ANSWER, **answers})
+        self.answer({"GET /events/EVENT/sections/updates": NO_ANSWER, KEPT: problem("unknown-reservation"), **answers})
         await self.page.goto(f"{self.site.url}{self._of_event(path)}")
 
     def answer(self, answers: Json) -> None:

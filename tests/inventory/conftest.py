@@ -51,11 +51,12 @@ def event_file(**sales: Any) -> dict[str, Any]:
 
 
 def make_pass(
-    holder: str, *, event_id: str = EVENT, lasts_s: int = 900, jti: str | None = None, qty_max: int = 6, epoch: int = 1
-) -> str:
+    holder: str, *, event_id: str = EVENT, lasts_s: int = 900, jti: str | None = None, qty_max: int = 6, epoch: int = 1,
+    lane: int = 0,
+) -> str:  # fmt: skip
     at = int(now_s())
     issued = min(at, at + lasts_s - 1)
-    admission = Pass(event_id, holder, jti or f"jti-{holder}", epoch, 0, 7, qty_max, issued, at + lasts_s)
+    admission = Pass(event_id, holder, jti or f"jti-{holder}", epoch, lane, 7, qty_max, issued, at + lasts_s)
     return sign_pass(development_keys("pass"), admission)
 
 

@@ -69,6 +69,7 @@ NAMES = {
     "get /events/{event_id}/sections": "sections",
     "get /events/{event_id}/map": "map",
     "get /events/{event_id}/map/state": "map_state",
+    "get /events/{event_id}/map/reserved": "map_reserved",
     "get /events/{event_id}/sections/{section_id}/seats": "seats",
     "get /events/{event_id}/reservations/{reservation_id}": "reservation",
     "delete /events/{event_id}/reservations/{reservation_id}": "release",

@@ -11,17 +11,18 @@ from fastapi import Request as FormalRequest
 from pydantic import BaseModel, Field
 
 from features.hall.brand import PICTURE_NAME, PictureStored
-from features.hall.hall_map import HallGeometry
+from features.hall.hall_map import HallGeometry, OpenSeats
 from features.hall.inventory.events import EventHall, HallOfFile, Pictures, halls
 from features.hall.inventory.seat_states import SeatStates
 from features.hall.seat_codes import SeatsFrame, encode_state
 from services.inventory.api.catalogue import NOSNIFF, REVALIDATED, document, layout_of
 from services.inventory.auth import require_current_epoch
 from services.inventory.layout.layout import EventCache
+from services.inventory.layout.price_types import Fan
 from services.inventory.redis_stock.seat_map import require_not_revoked
 from services.inventory.state import State
 from shared.concurrency.background import Loops
-from shared.contracts.fields import EVENT_ID_PATTERN
+from shared.contracts.fields import EVENT_ID_PATTERN, TypedCode
 from shared.contracts.inventory import ReadStock
 from shared.errors.problems import NotFound
 from shared.messaging.snapshots import SnapshotPublisher
@@ -80,6 +81,12 @@ class SectionsQuery(BaseModel):
         None, pattern=rf"^{SECTION_ID}(,{SECTION_ID}){{0,{SECTIONS_MAX - 1}}}$", max_length=33 * SECTIONS_MAX,
         description=f"Only these sections: at most {SECTIONS_MAX}, separated by commas.",
     )  # fmt: skip
+
+
+class CodeQuery(BaseModel):
+    """The code that the fan has typed."""
+
+    code: TypedCode = Field(None, description="Opens the seats that are reserved for it.")
 
 
 # -- for fans ----------------------------------------------------------------------------------------------------------
@@ -143,6 +150,25 @@ async def get_map_state(request: Request) -> Answer:
     return compressed(request.fields, Answer(200, body, ((b"content-type", OCTETS.encode()), *kept)))
 
 
+async def get_open_seats(request: Request) -> Answer:
+    """What is reserved for this code, or for the lane by which the fan came. All others see these seats as held."""
+    state, layout = layout_of(request)
+    code = request.query(CodeQuery).code
+    admission = require_current_epoch(await state.authenticator.admitted(request, layout.event_id), layout)
+    await require_not_revoked(state.autocommit_db, state.redis_stock, layout.event_id, admission.jti)
+    if code is not None:
+        state.code_tries.require(layout, admission.holder, code)
+    seats = await request.part(HallParts).seat_states.read(layout)
+    mine = layout.exclusive.open_to(Fan(admission.lane, code))
+
+    def make() -> Document:
+        found = seats.open_seats(layout, (each.places for each in mine))
+        return document(found.model_dump_json().encode(), "private, no-cache")
+
+    name = f"{layout.event_id} reserved {','.join(each.name for each in mine)}"
+    return state.documents.of(name, layout, seats.kept, make=make).answer(request.fields)
+
+
 SVG, OCTETS = "image/svg+xml", "application/octet-stream"
 NOT_MODIFIED = {304: ("Not modified since If-None-Match", None)}
 PATTERNS = {"event_id": EVENT_ID_PATTERN, "file": r"^[0-9a-f]{24}\.[a-z]{3,4}$"}
@@ -162,6 +188,10 @@ FAST_ROUTES = [
     _route(
         f"{EVENT}/map/state", get_map_state, summary="Get the states of all seats", description=getdoc(get_map_state),
         query=SectionsQuery, answers={200: ("The states", OCTETS), **NOT_MODIFIED},
+    ),
+    _route(
+        f"{EVENT}/map/reserved", get_open_seats, summary="Get the reserved seats that are open to you",
+        description=getdoc(get_open_seats), query=CodeQuery, answers={200: ("The seats", OpenSeats)},
     ),
 ]  # fmt: skip
 

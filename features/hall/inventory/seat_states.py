@@ -6,6 +6,7 @@ they differ. Whoever reads them publishes them, too, while a stream shows them. 
 
 import asyncio
 import math
+import re
 from base64 import b64encode
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -14,23 +15,27 @@ from cachetools import TTLCache
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from features.hall import seat_codes
+from features.hall.hall_map import OpenSeats, counted
 from features.hall.inventory.events import EventHall, map_order
 from features.hall.seat_codes import SeatsFrame, seats_channel, seats_watched_key
 from services.inventory.layout.layout import Layout
+from services.inventory.layout.offers import Places
 from services.inventory.layout.selection import content_hash
 from services.inventory.redis_stock.client import RedisStock, load_script
 from services.inventory.store.snapshot import read_maps
+from shared.contracts.event_parts.traits import Run, joined
 from shared.errors.problems import Unavailable
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.redis.client import REDIS_AWAY, reply_status
 from shared.runtime.clock import now_ms
 
 CACHE_S, CACHE_AWAY_S = 0.25, 1.0
+_FREE = re.compile(rb"\0+")
 
 
 class SeatState(NamedTuple):
-    """One byte a seat, in map order; `sections` are those with seats, and how many. Version 0 is PostgreSQL's, while
-    Redis is not ready.
+    """One byte a seat, in map order: in `codes` free seats that not everybody may buy are held, in `kept` free.
+    `sections` are those with seats, and how many. Version 0 is PostgreSQL's, while Redis is not ready.
     """
 
     epoch: int
@@ -38,6 +43,7 @@ class SeatState(NamedTuple):
     at_ms: int
     sections: tuple[tuple[str, int], ...]
     codes: bytes
+    kept: bytes
 
     def of(self, names: Iterable[str]) -> bytes:
         """The seats of these sections, in map order."""
@@ -47,6 +53,20 @@ class SeatState(NamedTuple):
                 parts.append(self.codes[first : first + seats])
             first += seats
         return b"".join(parts)
+
+    def open_seats(self, layout: Layout, places: Iterable[Places]) -> OpenSeats:
+        """The seats of these places, which are this layout's."""
+        runs: dict[str, list[Run]] = {}
+        for section_id, own in ((section_id, own) for each in places for section_id, own in each.items()):
+            runs.setdefault(section_id, []).extend(counted(own, layout.sections[section_id].seats_per_row))
+        free, first = dict[str, list[Run]](), 0
+        for section_id, seats in self.sections:
+            kept = self.kept[first : first + seats]
+            found = [each.span() for a, b in runs.get(section_id, ()) for each in _FREE.finditer(kept, a, b + 1)]
+            if found:
+                free[section_id] = joined((start, end - 1) for start, end in found)
+            first += seats
+        return OpenSeats(seats=sum(b - a + 1 for own in runs.values() for a, b in own), free=free)
 
 
 def reading_key(event_id: str) -> str:
@@ -114,8 +134,9 @@ class SeatStates:
         if reply_status(reply) != "read":
             return None
         version, at_ms, changed, watched = (int(part) for part in reply[1:5])
-        codes = known.codes if known and known.version == version else _codes(layout, reply[5])
-        state = SeatState(layout.redis_epoch, version, at_ms, sections, codes)
+        same = known if known and known.version == version else None
+        codes, kept = (same.codes, same.kept) if same else _codes(layout, reply[5])
+        state = SeatState(layout.redis_epoch, version, at_ms, sections, codes=codes, kept=kept)
         self._last[event_id] = self._fresh[event_id] = state
         if watched and (changed or again):
             await self._snapshots.publish(seats_channel(event_id), _frame(event_id, state))
@@ -129,20 +150,23 @@ class SeatStates:
         if sections != map_order(layout):
             raise Unavailable("The hall is being changed. Try again shortly.")
         marks = "".join(maps[section_id] for section_id, _ in sections).encode()
-        return SeatState(layout.redis_epoch, 0, now_ms(), sections, _codes(layout, marks))
+        return SeatState(layout.redis_epoch, 0, now_ms(), sections, *_codes(layout, marks))
 
 
-def _codes(layout: Layout, marks: bytes) -> bytes:
-    """The states of these maps, in map order: free seats that not everybody may buy are held, for everybody."""
+def _codes(layout: Layout, marks: bytes) -> tuple[bytes, bytes]:
+    """The states of these maps, in map order: to everybody free seats that only some may buy are held; and as they are
+    for those.
+    """
+    kept = seat_codes.from_marks(marks)
     if not layout.exclusive.seats:
-        return seat_codes.from_marks(marks)
+        return kept, kept
     shown, start = bytearray(marks), 0
     for section_id, _ in map_order(layout):
         for first, last in layout.exclusive.seats.get(section_id, ()):
             run = slice(start + first, start + last + 1)
             shown[run] = shown[run].replace(b".", b"h")
         start += layout.sections[section_id].last + 1
-    return seat_codes.from_marks(bytes(shown))
+    return seat_codes.from_marks(bytes(shown)), kept
 
 
 def _reserved_text(layout: Layout) -> str:

@@ -17,9 +17,10 @@ from sqlalchemy import text
 
 from features.hall import seat_codes
 from features.hall.inventory.events import map_order
-from features.hall.inventory.seat_states import SeatStates, reading_key
+from features.hall.inventory.seat_states import SeatState, SeatStates, reading_key
 from features.hall.seat_codes import SeatsFrame, seats_channel, seats_watched_key
 from services.inventory.redis_keys import Keys
+from services.inventory.reservations.code_tries import AT_ONCE
 from shared.messaging.snapshots import SnapshotPublisher
 from tests.inventory.actions import buy, sell
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
@@ -27,6 +28,7 @@ from tests.support.running.suite import bearer, problem
 from tests.support.wait import wait_until
 
 PATH = f"/events/{EVENT}/map/state"
+RESERVED = f"/events/{EVENT}/map/reserved"
 SEATS = 3 * 5 + 2 * 4
 LEDGER = text("SELECT status FROM inventory.seat WHERE event_id = :event_id ORDER BY section_id, position")
 CODES = {"available": 0, "held": 1, "sold": 2, "blocked": 3}
@@ -82,6 +84,90 @@ async def test_seats_that_need_a_code_are_shown_as_held_and_free_when_they_open(
     assert (await state(inventory))[2][19] == seat_codes.SOLD
     await inventory.operate("POST", "/allotments/partner/open")
     assert [n for n, code in enumerate((await state(inventory))[2]) if code] == [19]
+
+
+ROW_B = {"section_id": "B", "rows": [2, 2]}
+CLUB = {"name": "Club", "kind": "presale", "codes": ["CLUB"], "seats": ["A-1-5", "A-2-1", "A-3-2"], "rows": [ROW_B]}
+OPEN_TO_CLUB = {"seats": 7, "free": {"A": [[4, 5], [11, 11]], "B": [[4, 7]]}}
+NOTHING = {"seats": 0, "free": {}}
+
+
+async def open_seats(inventory: Inventory, code: str = "", *, lane: int = 0, holder: str = "fan") -> dict[str, Any]:
+    forget_the_last(inventory)
+    query = {"code": code} if code else {}
+    answer = await inventory.fans.get(RESERVED, params=query, headers=bearer(make_pass(holder, lane=lane)))
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def test_who_has_a_code_or_came_by_a_lane_is_told_which_reserved_seats_are_free(inventory: Inventory) -> None:
+    assert await open_seats(inventory, "club") == NOTHING, "nothing is reserved"
+    assert (await inventory.operate("PUT", "/allotments/club", **CLUB)).is_success
+    lane = {"name": "Lane 3", "kind": "presale", "lanes": [3], "seats": ["A-1-1"]}
+    assert (await inventory.operate("PUT", "/allotments/third", **lane)).is_success
+    assert await open_seats(inventory) == await open_seats(inventory, "other") == NOTHING
+    assert await open_seats(inventory, "cl ub ") == OPEN_TO_CLUB
+    assert await open_seats(inventory, lane=3) == {"seats": 1, "free": {"A": [[0, 0]]}}
+    both = {"seats": 8, "free": {"A": [[0, 0], [4, 5], [11, 11]], "B": [[4, 7]]}}
+    assert await open_seats(inventory, "CLUB", lane=3) == both
+    event = (await inventory.fans.get(f"/events/{EVENT}")).json()
+    assert (event["code_opens_places"], event["lanes_open_places"]) == (True, [3])
+
+
+async def test_what_is_taken_of_them_is_not_free_and_what_comes_back_is(inventory: Inventory) -> None:
+    await inventory.operate("PUT", "/allotments/club", **CLUB)
+    held = await inventory.hold("ann", seats=["A-2-1", "B-2-2"], code="CLUB")
+    await sell(inventory, "buyer", seats=["A-3-2"], code="CLUB")
+    left = {"seats": 7, "free": {"A": [[4, 4]], "B": [[4, 4], [6, 7]]}}
+    assert await open_seats(inventory, "CLUB") == left
+    await inventory.fan_request("DELETE", held, "ann")
+    left = {"seats": 7, "free": {"A": [[4, 5]], "B": [[4, 7]]}}
+    assert await open_seats(inventory, "CLUB") == left
+    await inventory.operate("POST", "/allotments/club/open")
+    assert await open_seats(inventory, "CLUB") == NOTHING, "they are everybody's"
+
+
+async def test_postgresql_knows_what_is_free_of_them_while_redis_is_not_ready(inventory: Inventory) -> None:
+    await inventory.operate("PUT", "/allotments/club", **CLUB)
+    await inventory.hold("ann", seats=["A-2-1"], code="CLUB")
+    await inventory.state.redis_stock.redis.hset(Keys.of(EVENT).meta, "ready", 0)
+    assert await open_seats(inventory, "CLUB") == {"seats": 7, "free": {"A": [[4, 4], [11, 11]], "B": [[4, 7]]}}
+
+
+async def test_all_who_have_the_same_code_get_the_same_bytes(inventory: Inventory, monkeypatch: Any) -> None:
+    await inventory.operate("PUT", "/allotments/club", **CLUB)
+    made, open_to = list[int](), SeatState.open_seats
+
+    def counted(state: SeatState, *args: Any) -> Any:
+        made.append(state.version)
+        return open_to(state, *args)
+
+    monkeypatch.setattr(SeatState, "open_seats", counted)
+    for n in range(20):
+        assert (await open_seats(inventory, "CLUB", holder=f"fan-{n}"))["seats"] == 7
+    assert len(made) == 1
+    first = await inventory.fans.get(f"{RESERVED}?code=CLUB", headers=bearer(make_pass("fan")))
+    assert first.headers["cache-control"] == "private, no-cache"
+    await inventory.hold("ann", seats=["A-3-5"])
+    forget_the_last(inventory)
+    known = {"if-none-match": first.headers["etag"]}
+    again = await inventory.fans.get(f"{RESERVED}?code=CLUB", headers=bearer(make_pass("fan")) | known)
+    assert (again.status_code, again.content) == (304, b""), "other seats changed"
+
+
+async def test_guessing_codes_for_seats_of_the_map_is_limited(inventory: Inventory) -> None:
+    await inventory.operate("PUT", "/allotments/club", **CLUB)
+    for n in range(AT_ONCE):
+        assert await open_seats(inventory, f"guess-{n}") == NOTHING
+    headers = bearer(make_pass("fan"))
+    refused = await inventory.fans.get(f"{RESERVED}?code=CLUB", headers=headers)
+    assert problem(refused) == (429, "too-many-wrong-codes")
+    assert int(refused.headers["retry-after"]) > 1
+    assert await open_seats(inventory) == NOTHING, "without a code it goes on"
+    assert await open_seats(inventory, "CLUB", holder="other") == OPEN_TO_CLUB
+    assert problem(await inventory.fans.get(f"{RESERVED}?code={'x' * 5000}", headers=headers))[1] == "invalid-request"
+    assert (await inventory.fans.get(RESERVED)).status_code == 401
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -67,7 +67,8 @@ class StockByCode:
         return {}
 
     def details(self, layout: Layout) -> dict[str, Any]:
-        return {"code_opens_places": any(each.codes for each in self.exclusive)}
+        lanes = sorted(frozenset[int]().union(*(each.lanes for each in self.exclusive)))
+        return {"code_opens_places": any(each.codes for each in self.exclusive), "lanes_open_places": lanes}
 
 
 async def read_stock_by_code(connection: AsyncConnection, events: Sequence[RowMapping]) -> dict[str, StockByCode]:

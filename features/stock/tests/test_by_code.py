@@ -14,8 +14,6 @@ from features.stock.inventory.allotments import open_due
 from services.inventory.layout.layout import EventCache
 from services.inventory.redis_stock.availability import CACHE_S
 from services.inventory.reservations.code_tries import AT_ONCE
-from shared.runtime.clock import now_s
-from shared.security.tokens import Pass, development_keys, sign_pass
 from tests.inventory.actions import audit_log, buy, rebuild, reconcile, report, sell, sql
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
 from tests.support.running.suite import bearer, problem
@@ -42,8 +40,7 @@ async def move(inventory: Inventory, source: str | None, target: str | None, **p
 
 
 def of_lane(lane: int, holder: str = "fan") -> str:
-    at = int(now_s())
-    return sign_pass(development_keys("pass"), Pass(EVENT, holder, f"jti-{holder}", 1, lane, 7, 20, at, at + 900))
+    return make_pass(holder, qty_max=20, lane=lane)
 
 
 def floor(n: int, *, holder: str = "fan", **more: Any) -> dict[str, Any]:

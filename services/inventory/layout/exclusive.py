@@ -55,18 +55,21 @@ class ExclusivePlaces:
             code = "This code does not open them" if fan.code else "They need a code"
             raise ReservedSeats(f"Reserved for other fans: {named}. {code}. Choose other seats.", seats=closed)
 
+    def open_to(self, fan: Fan) -> list[Exclusive]:
+        """Those that this fan may buy."""
+        return [each for each in self._places if each.is_open_to(fan)]
+
     def pools(self, fan: Fan) -> dict[str, list[str]]:
         """The pools that this fan may buy from, by section."""
         found: dict[str, list[str]] = {}
-        for each in self._places:
-            if each.pools and each.is_open_to(fan):
-                for section_id, pool in each.pools.items():
-                    found.setdefault(section_id, []).append(pool)
+        for each in self.open_to(fan):
+            for section_id, pool in each.pools.items():
+                found.setdefault(section_id, []).append(pool)
         return found
 
     def opens(self, code: str) -> bool:
         """Whether this code opens any of them."""
-        return any(each.is_open_to(Fan(NO_LANE, code)) for each in self._places)
+        return bool(self.open_to(Fan(NO_LANE, code)))
 
     def _at(self, section_id: str, position: int) -> Exclusive | None:
         runs = self._runs.get(section_id, ())

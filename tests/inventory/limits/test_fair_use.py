@@ -155,6 +155,7 @@ DOORS = [
     ("GET", f"/events/{EVENT}/sections/A/seats"),
     ("GET", f"/events/{EVENT}/map/state"),
     ("GET", f"/events/{EVENT}/map/state?sections=A"),
+    ("GET", f"/events/{EVENT}/map/reserved"),
     ("POST", f"/events/{EVENT}/reservations"),
 ]
 
