@@ -119,7 +119,7 @@ class EventDetails(EventCard):
     """An event with its limits and sections. `map_hash` names its map; null if it has too many seats for one. `names`
     says which names an order must bring: none, the buyer's alone, or one for each ticket; buyers may change them until
     `names_until`. With `code_opens_places` some places are sold to fans with a code before everybody can buy them,
-    and to fans of the lanes `lanes_open_places`.
+    with `lane_opens_places` to fans of a lane.
     """
 
     limits: EventLimits
@@ -130,7 +130,7 @@ class EventDetails(EventCard):
     map_hash: str | None = None
     brand: BrandDetails | None = None
     code_opens_places: bool = False
-    lanes_open_places: list[int] = []  # noqa: RUF012
+    lane_opens_places: bool = False
 
 
 class SectionAvailability(ServiceMessage):

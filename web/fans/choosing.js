@@ -95,9 +95,9 @@ export class Choosing {
     states?.addEventListener("change", this.heard);
   }
 
-  /** The code that was typed, where codes open places: which seats are free is then different for each fan, and asked for. */
+  /** The code that was typed, where codes open places; the states know which seats are free for this fan. */
   get #code() {
-    return this.stock.codeOpensPlaces ? this.basket.code : "";
+    return this.stock.codeOpensPlaces && !this.states?.known ? this.basket.code : "";
   }
 
   #codeChanged() {
@@ -105,11 +105,14 @@ export class Choosing {
   }
 
   #restate(seats) {
-    if (this.#code) return;
     const { geometry } = this.states;
-    this.plan.restate(seats.map((seat) => geometry.nameOf(seat).id), (id) => this.states.statusOf(id));
+    this.plan.restate(seats.map((seat) => geometry.nameOf(seat).id), (id) => this.#stateOf(id));
     this.#lose();
     this.single.look();
+  }
+
+  #stateOf(seatId) {
+    return this.states.stateOf(this.states.geometry.seatOf(seatId));
   }
 
   /** The rows of a section as they are known at this moment. */
@@ -120,7 +123,7 @@ export class Choosing {
       const nameOf = (n) => {
         const { id, row, number, nth } = geometry.nameOf(n);
         const price_minor = priceOfRow(this.stock.sections.get(sectionId), nth);
-        return { seat_id: id, row, label: number, nth, status: this.states.statusOf(id), price_minor };
+        return { seat_id: id, row, label: number, nth, ...this.states.stateOf(n), price_minor };
       };
       const row = (n) => Array.from({ length: seats }, (_, i) => nameOf(first + n * seats + i));
       return { count: rows, row, of: (seatId) => Math.floor((geometry.seatOf(seatId) - first) / seats) };
@@ -133,8 +136,8 @@ export class Choosing {
   /** Seats of the selection that others have by now. What this fan asks for may be theirs, until an answer says. */
   #lose() {
     const asking = [byId("hold"), byId("best-find")].some((button) => button.ariaBusy === "true");
-    if (asking || this.unsure || this.#code || !this.states?.known) return;
-    const lost = [...this.basket.seats.keys()].filter((id) => this.states.statusOf(id) !== "available");
+    if (asking || this.unsure || !this.states?.known || this.states.waits) return;
+    const lost = [...this.basket.seats.keys()].filter((id) => this.#stateOf(id).status !== "available");
     if (lost.length > 0) this.#tellLost(lost);
   }
 
@@ -182,13 +185,13 @@ export class Choosing {
     const sectionId = this.openId;
     this.codeShown = this.#code;
     try {
-      const known = !this.#code && this.states?.known && this.seats.get(sectionId);
+      const known = this.states?.known && this.seats.get(sectionId);
       const seats = known || (await this.stock.seats(sectionId, this.#code));
       this.seats.set(sectionId, seats);
       if (this.openId !== sectionId) return;
       await this.prices.learn(seats.map((seat) => seat.price_minor)).catch(() => {});
       this.plan.render(sectionId, seats, this.stock.sections);
-      if (this.states?.known && !this.#code) return this.#restate(seats.map((seat) => this.states.geometry.seatOf(seat.seat_id)));
+      if (this.states?.known) return this.#restate(seats.map((seat) => this.states.geometry.seatOf(seat.seat_id)));
       this.#timer = setTimeout(() => this.#refresh(), REFRESH_MS * Math.ceil(seats.length / 500));
     } catch (problem) {
       trouble(problem.message);
@@ -229,12 +232,15 @@ export class Choosing {
 
   #refused(problem) {
     this.unsure = problem.unknown;
-    if (!problem.unknown) this.basket.renewKey();
+    if (!problem.unknown) {
+      this.basket.renewKey();
+      this.states?.dispatchEvent(new Event("refused"));
+    }
     if (problem.slug === "single-seat") return this.single.refused(problem);
     if (this.types?.tell(problem, byId("basket"), byId("sections"))) return undefined;
     if (problem.slug !== "seats-taken") return trouble(refusalWords(problem, this.stock.sections));
     const taken = problem.members.seats ?? [];
-    this.plan.restate(taken, () => "reserved");
+    this.plan.restate(taken, () => ({ status: "reserved", kept: undefined }));
     return this.#tellLost(taken);
   }
 }

@@ -10,7 +10,8 @@ const STATUSES = {
   yours: texts.legend_yours,
 };
 
-export const seatFacts = ({ row, label, number, status, traits }, price) =>
+export const seatFacts = ({ row, label, number, status, kept, traits }, price) =>
   fill(texts.seat_facts, {
-    row, number: label || number, price: [...traitWords(traits), price].join(texts.list_comma), status: STATUSES[status] ?? status,
+    row, number: label || number, price: [...traitWords(traits), price].join(texts.list_comma),
+    status: kept && status === "available" ? texts.seat_kept : (STATUSES[status] ?? status),
   });

@@ -51,11 +51,11 @@ export class SeatPlan {
     this.legend.replaceChildren(...legendOf(traitsOf(seats)));
   }
 
-  /** These seats may have changed, to `statusOf(seatId)`. */
-  restate(seatIds, statusOf) {
+  /** These seats may have changed, to `stateOf(seatId)`. */
+  restate(seatIds, stateOf) {
     for (const seatId of seatIds) {
       const known = this.#seats.get(seatId);
-      if (known) this.#restate(known, { ...known.seat, status: statusOf(seatId) });
+      if (known) this.#restate(known, { ...known.seat, ...stateOf(seatId) });
     }
   }
 
@@ -112,12 +112,13 @@ export class SeatPlan {
   }
 
   #restate(known, seat) {
-    const same = known.seat.status === seat.status;
+    const same = known.seat.status === seat.status && known.seat.kept === seat.kept;
     known.seat = seat;
     if (same) return;
     const mine = this.basket.seats.has(seat.seat_id);
     const { button } = known;
     button.dataset.status = seat.status;
+    button.toggleAttribute("data-kept", Boolean(seat.kept));
     button.setAttribute("aria-selected", String(mine));
     disable(button, seat.status !== "available" && !mine);
     for (const [name, value] of Object.entries(this.#look(seat.price_minor))) button.setAttribute(name, value);

@@ -3,6 +3,8 @@ import { ask } from "./api.js";
 
 export class Stock extends EventTarget {
   sections = new Map();
+  #heard = new Map();
+  #kept = new Map();
   /** How many are left of price types of which there is a number in all. */
   types = new Map();
   currency = "EUR";
@@ -42,7 +44,17 @@ export class Stock extends EventTarget {
     return seats;
   }
 
+  /** So many seats more are free for this fan than for everybody, by section. */
+  keep(counts) {
+    this.#kept = counts;
+    this.hear({ sections: [...this.#heard.values()] });
+  }
+
   #merge(section) {
-    this.sections.set(section.section_id, { ...this.sections.get(section.section_id), ...section });
+    const id = section.section_id;
+    const heard = { ...this.#heard.get(id), ...section };
+    this.#heard.set(id, heard);
+    const kept = this.#kept.get(id);
+    this.sections.set(id, kept ? { ...heard, available_seats: (heard.available_seats ?? 0) + kept } : heard);
   }
 }

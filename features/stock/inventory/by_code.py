@@ -67,8 +67,10 @@ class StockByCode:
         return {}
 
     def details(self, layout: Layout) -> dict[str, Any]:
-        lanes = sorted(frozenset[int]().union(*(each.lanes for each in self.exclusive)))
-        return {"code_opens_places": any(each.codes for each in self.exclusive), "lanes_open_places": lanes}
+        return {
+            "code_opens_places": any(each.codes for each in self.exclusive),
+            "lane_opens_places": any(each.lanes for each in self.exclusive),
+        }
 
 
 async def read_stock_by_code(connection: AsyncConnection, events: Sequence[RowMapping]) -> dict[str, StockByCode]:

@@ -2,6 +2,7 @@
 
 import base64
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from playwright.async_api import expect
@@ -19,15 +20,17 @@ async def come_in(page: Any, site: RecordedSite, event_id: str = "hall", **admit
         f"GET {path}/queue/status": site.answers["admitted"] | {"poll_after_ms": 60_000},
         f"POST {path}/queue/pass": site.answers["POST /events/hall/queue/pass"] | admitted,
     }
+    site.answers.setdefault(f"GET {path}/map/reserved", {"seats": 0, "free": {}})
     Holds(site, event_id)
     await page.goto(f"{site.url}/e/{event_id}")
     await expect(page.locator("#choosing-title")).to_be_focused()
-    if len(site.answers[f"GET {path}"]["sections"]) > 1:
+    event = site.answers[f"GET {path}"]
+    if event["map_hash"] and len(event["sections"]) > 1:
         await expect(page.locator("#hall .hall-label[data-lines]").first).to_be_visible()  # it moves what is below
 
 
-def change_seat(site: RecordedSite, event_id: str, seat: str, code: int) -> None:
-    """Other fans hold, buy or return a seat: the states say so, and every stream."""
+def change_seats(site: RecordedSite, event_id: str, seats: Iterable[str], code: int) -> None:
+    """Other fans hold, buy or return seats: the states say so, and every stream."""
     request, places = f"GET /events/{event_id}/map/state", [
         f"{shape['section_id']}-{row + 1}-{n + 1}"
         for shape in site.answers[f"GET /events/{event_id}/map"]["sections"] if shape["rows"]
@@ -35,10 +38,12 @@ def change_seat(site: RecordedSite, event_id: str, seat: str, code: int) -> None
     ]  # fmt: skip
     epoch, version, codes = seat_codes.decode_state(base64.b64decode(site.answers[request][BYTES]))
     changed = bytearray(codes)
-    changed[places.index(seat)] = code
+    indexes = sorted(places.index(seat) for seat in seats)
+    for index in indexes:
+        changed[index] = code
     state = seat_codes.encode_state(epoch, version + 1, bytes(changed))
     site.answers[request] = {BYTES: base64.b64encode(state).decode()}
-    delta = base64.b64encode(seat_codes.encode_changes(bytes(changed), [places.index(seat)])).decode()
+    delta = base64.b64encode(seat_codes.encode_changes(bytes(changed), indexes)).decode()
     site.send("seats", {"v": version + 1, "after": version, "d": delta})
 
 

@@ -7,7 +7,7 @@ import { seatFacts } from "../seat_words.js";
 import { filterControl, legendOf, traitsOf } from "../traits.js";
 import { Geometry } from "./geometry.js";
 import { Picture } from "./picture.js";
-import { STATUSES } from "./seat_codes.js";
+import { Reserved } from "./reserved.js";
 import { SeatMap } from "./seat_map.js";
 import { SeatStates } from "./seat_states.js";
 
@@ -36,6 +36,7 @@ class Hall {
     this.tiers = priceTiers(fact.sections);
     prices.learn([...this.tiers.keys()]).catch(() => {});
     this.states = new SeatStates({ eventId, geometry, feed });
+    this.reserved = new Reserved({ fact, eventId, stock, basket, states: this.states });
     this.map = new SeatMap({
       geometry, stock, prices, filter, states: this.states,
       tierOf: (section, row) => this.tiers.get(priceOfRow(this.sections.get(section.id), row)),
@@ -65,8 +66,10 @@ class Hall {
     show("hall-hint", inside);
     show("seats-map", inside);
     this.#moved();
-    if (inside) this.states.watch();
-    else this.states.rest();
+    for (const part of [this.states, this.reserved]) {
+      if (inside) part.watch();
+      else part.rest();
+    }
     this.choosing()?.follow(inside ? this.states : null);
     show(this.picture.node, step === "held");
     if (step === "held" && reservation) this.picture.render(reservation);
@@ -75,16 +78,16 @@ class Hall {
   seat(n) {
     const { section, row, number, nth, id } = this.geometry.nameOf(n);
     const price = priceOfRow(this.sections.get(section.id), nth);
-    return { seat_id: id, row, label: number, nth, status: STATUSES[this.states.codes[n]], price_minor: price, traits: this.geometry.traitsOf(n) };
+    return { seat_id: id, row, label: number, nth, ...this.states.stateOf(n), price_minor: price, traits: this.geometry.traitsOf(n) };
   }
 
   /** A seat in words: section, row, number, price, state. */
   factsOf(n) {
-    const { row, label, nth, status, price_minor: minor, seat_id: id, traits } = this.seat(n);
+    const { row, label, nth, status, kept, price_minor: minor, seat_id: id, traits } = this.seat(n);
     const section = this.sections.get(id.split("-")[0]);
     const level = priceLevelOf(section, nth)?.name;
     const price = [level, this.prices.one(minor)].filter(Boolean).join(" ");
-    return `${section.name}: ${seatFacts({ row, label, traits, status: this.#own.has(n) ? "yours" : status }, price)}`;
+    return `${section.name}: ${seatFacts({ row, label, traits, kept, status: this.#own.has(n) ? "yours" : status }, price)}`;
   }
 
   #build() {
@@ -101,6 +104,7 @@ class Hall {
       { class: "card hall-card", id: "hall", "aria-labelledby": "hall-title" },
       element("div", { class: "seat-head" }, title, list),
       element("p", { class: "small", id: "hall-hint" }, texts.hall_hint),
+      this.reserved.node,
       filterControl(this.filter, this.fact.sections),
       this.map.node,
       element("ul", { class: "legend", id: "hall-levels", "aria-label": texts.legend },
@@ -118,8 +122,11 @@ class Hall {
     const entries = [...this.tiers].map(([minor, { tier, mark }]) =>
       element("li", {}, element("span", { class: "seat", "data-status": "available", "data-tier": tier, "data-mark": mark, "aria-hidden": "true" }), this.prices.one(minor)));
     const state = (attributes, text) => element("li", {}, element("span", { class: "seat", "aria-hidden": "true", ...attributes }), text);
+    const kept = { "data-status": "available", "data-kept": true };
+    const mayBuy = this.fact.code_opens_places || this.fact.lane_opens_places;
     this.legendNode.replaceChildren(
       ...entries,
+      ...(mayBuy ? [state(kept, texts.legend_kept)] : []),
       state({ "aria-selected": "true" }, texts.legend_yours),
       state({ "data-status": "reserved" }, texts.legend_basket),
       state({ "data-status": "sold" }, texts.legend_sold),

@@ -32,9 +32,9 @@ export class SeatCanvas {
   /** After a movement without another, the canvas is put around the view again. */
   restMs = 250;
 
-  /** `seats`: codes by seat, `own(seat)`, `isOther(seat)` of one that is not looked for, and `tierOf(section, row)` as `{tier, mark}`. */
-  constructor({ canvas, geometry, view, codes, own, isOther, tierOf, sectionName, stageName }) {
-    Object.assign(this, { canvas, geometry, view, codes, own, isOther, sectionName, stageName });
+  /** `states` of the seats, `own(seat)`, `isOther(seat)` of one that is not looked for, and `tierOf(section, row)` as `{tier, mark}`. */
+  constructor({ canvas, geometry, view, states, own, isOther, tierOf, sectionName, stageName }) {
+    Object.assign(this, { canvas, geometry, view, states, codes: states.codes, own, isOther, sectionName, stageName });
     this.context = canvas.getContext("2d", { alpha: false });
     this.shapes = new SeatShapes();
     this.tiers = geometry.sections.map((section) => Array.from({ length: section.rows }, (_, row) => tierOf(section, row + 1)));
@@ -225,7 +225,7 @@ export class SeatCanvas {
     const { palette, base, context } = this;
     const traits = this.geometry.traits[seat];
     const numbered = px >= TARGET_PX && !mine && code !== SOLD;
-    const shape = this.shapes.of({ px, ratio: base.ratio, palette, code, tier, mark, mine, traits, numbered });
+    const shape = this.shapes.of({ px, ratio: base.ratio, palette, code, tier, mark, mine, kept: this.states.isKept(seat), traits, numbered });
     const size = shape.width / base.ratio;
     context.drawImage(shape, this.#whole(x - size / 2), this.#whole(y - size / 2), size, size);
     if (numbered) {

@@ -42,8 +42,7 @@ export class SeatMap {
     this.keys = element("p", { class: "small hall-keys", id: "hall-keys" }, texts.hall_keys);
     this.node = element("div", { class: "hall-map" }, this.stage, this.tools, this.keys);
     const sectionName = (id) => stock.sections.get(id)?.name ?? id;
-    const { codes } = states;
-    this.seats = new SeatCanvas({ canvas: this.canvas, geometry, view, codes, own, isOther, tierOf, sectionName, stageName: texts.stage });
+    this.seats = new SeatCanvas({ canvas: this.canvas, geometry, view, states, own, isOther, tierOf, sectionName, stageName: texts.stage });
     this.gestures = new Gestures(this.stage, {
       moved: (dx, dy) => this.#change(() => view.move(dx, dy)),
       zoomed: (x, y, factor) => this.#zoom(x, y, factor),

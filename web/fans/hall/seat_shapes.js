@@ -1,5 +1,5 @@
-// The picture of one seat, painted once for each look and size, then copied: its state by shape (an open box, a hatched
-// box with a broken edge, a cross, a full box with a tick), its price by colour and by the mark at its foot, and what it is
+// The picture of one seat, painted once for each look and size, then copied: its state by shape (an open box, with a thick
+// edge if it is kept for the fan, a hatched box with a broken edge, a cross, a full box with a tick), its price by colour and by the mark at its foot, and what it is
 // besides by a symbol; places for wheelchairs and beside them are round.
 import { traitIds } from "../trait_ids.js";
 import { SYMBOLS } from "../traits.js";
@@ -15,14 +15,14 @@ export class SeatShapes {
   #kept = new Map();
   #for = "";
 
-  of({ px, ratio, palette, code, tier, mark, mine, traits, numbered }) {
+  of({ px, ratio, palette, code, tier, mark, mine, kept, traits, numbered }) {
     const size = Math.max(1, Math.round(px * ratio));
     const wanted = `${size} ${palette.accent} ${palette.card} ${palette.tiers}`;
     if (wanted !== this.#for) this.#kept.clear();
     this.#for = wanted;
-    const key = `${mine ? "mine" : code === FREE ? `${tier} ${mark}` : code} ${traits}`;
+    const key = `${mine ? "mine" : code === FREE ? `${tier} ${mark} ${kept}` : code} ${traits}`;
     let shape = this.#kept.get(key);
-    if (!shape) this.#kept.set(key, (shape = paint(size, ratio, { palette, code, tier, mark, mine, traits, numbered, most: px < TWO_PX ? 1 : 2 })));
+    if (!shape) this.#kept.set(key, (shape = paint(size, ratio, { palette, code, tier, mark, mine, kept, traits, numbered, most: px < TWO_PX ? 1 : 2 })));
     return shape;
   }
 }
@@ -57,7 +57,7 @@ function paintMine(context, size, palette) {
   context.stroke();
 }
 
-function paintFree(context, size, line, { palette, tier, mark }) {
+function paintFree(context, size, line, { palette, tier, mark, kept }) {
   context.fillStyle = palette.card;
   context.fill();
   context.save();
@@ -66,7 +66,7 @@ function paintFree(context, size, line, { palette, tier, mark }) {
   paintMark(context, size, Math.max(2, Math.round(size * 0.17)), mark);
   context.restore();
   context.strokeStyle = palette.tiers[tier];
-  context.lineWidth = line;
+  context.lineWidth = kept ? 3 * line : line; // half of it lies outside
   context.stroke();
 }
 

@@ -1,6 +1,6 @@
 // The states of all seats of a hall: from the event's stream while it is live, else by asking for the state every few
 // seconds. Frames are taken, dropped or healed exactly as docs/use/hall.md says, so a page never keeps a wrong seat.
-import { STATUSES, decodeState, fromBase64, readChanges, unpack } from "./seat_codes.js";
+import { FREE, HELD, STATUSES, decodeState, fromBase64, readChanges, unpack } from "./seat_codes.js";
 
 const ASK_EVERY_MS = 4_000;
 const TIMEOUT_MS = 20_000;
@@ -17,16 +17,45 @@ export class SeatStates extends EventTarget {
   #parts = null;
   #focus = [];
   #version = -1;
+  /** As everybody has them, and the reserved ones that are free for this fan. */
+  #all;
+  #kept = new Set();
+  /** Whether it is asked which are free for this fan, and not known yet. */
+  waits = false;
   /** Whether the states were ever heard. */
   known = false;
 
   constructor({ eventId, geometry, feed }) {
     super();
     Object.assign(this, { path: `/events/${eventId}/map/state`, geometry, feed, codes: new Uint8Array(geometry.count) });
+    this.#all = new Uint8Array(geometry.count);
   }
 
-  statusOf(seatId) {
-    return STATUSES[this.codes[this.geometry.seatOf(seatId)]];
+  /** The state of a seat, in the words of the list. */
+  stateOf(seat) {
+    return { status: STATUSES[this.codes[seat]], kept: this.isKept(seat) || undefined };
+  }
+
+  /** Whether a seat is free for this fan, and held for everybody else. */
+  isKept(seat) {
+    return this.codes[seat] === FREE && this.#all[seat] === HELD;
+  }
+
+  /** These seats, and no others, are free for this fan while they are held for everybody. */
+  keep(seats) {
+    const concerned = new Set([...this.#kept, ...seats]);
+    this.#kept = seats;
+    const changed = [...concerned].filter((seat) => this.#put(seat, this.#all[seat]));
+    if (changed.length > 0) this.dispatchEvent(new CustomEvent("change", { detail: changed }));
+  }
+
+  /** Whether it is another state for this fan. */
+  #put(seat, code) {
+    this.#all[seat] = code;
+    const seen = code === HELD && this.#kept.has(seat) ? FREE : code;
+    const isOther = this.codes[seat] !== seen;
+    this.codes[seat] = seen;
+    return isOther;
   }
 
   watch() {
@@ -113,9 +142,7 @@ export class SeatStates extends EventTarget {
     let n = 0;
     for (const [first, count] of ranges) {
       for (let seat = first; seat < first + count; seat += 1, n += 1) {
-        if (this.codes[seat] === codes[n]) continue;
-        this.codes[seat] = codes[n];
-        changed.push(seat);
+        if (this.#put(seat, codes[n])) changed.push(seat);
       }
     }
     this.#became(version, changed);
@@ -127,9 +154,7 @@ export class SeatStates extends EventTarget {
     readChanges(data, count, (seat, code) => {
       while (seat - before >= shown[part][1]) before += shown[part++][1];
       const n = shown[part][0] + seat - before;
-      if (this.codes[n] === code) return;
-      this.codes[n] = code;
-      changed.push(n);
+      if (this.#put(n, code)) changed.push(n);
     });
     this.#became(version, changed);
   }

@@ -2,7 +2,6 @@
 the server refuses is told at the ticket that it names.
 """
 
-import base64
 import re
 from functools import partial
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from features.hall import seat_codes
 from features.pages.tests.gateway.test_price_types import TYPES as PLAIN_TYPES
 from features.pages.tests.gateway.test_price_types import choosing, held
 from shared.words.words import LANGUAGES, words
@@ -18,7 +16,7 @@ from tests.browser.hall_steps import open_section
 from tests.browser.keyboard import tab_to
 from tests.browser.readability import axe_problems, contrast_problems, layout_problems
 from tests.browser.recorded.api_documents import problem
-from tests.browser.recorded.site import BYTES, Asked, RecordedSite
+from tests.browser.recorded.site import Asked, RecordedSite
 from tests.browser.recorded.steps import REFERENCE, RESERVATION_ID, come_in
 from tests.browser.steps import hold
 
@@ -421,8 +419,8 @@ async def test_a_code_opens_places_of_an_event_without_types(page: Any, site: Re
     assert site.bodies(RESERVATIONS.replace("family", "hall")) == [wanted]
 
 
-async def test_seats_that_a_code_opens_are_free_in_the_list_for_who_has_typed_it(page: Any, site: RecordedSite) -> None:
-    site.change("GET /events/hall", code_opens_places=True)
+async def test_the_list_without_a_map_shows_seats_that_a_code_opens_as_free(page: Any, site: RecordedSite) -> None:
+    site.change("GET /events/hall", code_opens_places=True, map_hash=None)
     pages = site.answers["GET /events/hall/sections/A/seats"]
 
     def seats(asked: Asked) -> Any:
@@ -432,10 +430,6 @@ async def test_seats_that_a_code_opens_are_free_in_the_list_for_who_has_typed_it
         return {**pages, "seats": [first | {"status": status}, *others]}
 
     site.answers["GET /events/hall/sections/A/seats"] = seats
-    state = site.answers["GET /events/hall/map/state"]
-    epoch, version, codes = seat_codes.decode_state(base64.b64decode(state[BYTES]))
-    reserved = seat_codes.encode_state(epoch, version, bytes([seat_codes.HELD]) + codes[1:])
-    site.change("GET /events/hall/map/state", **{BYTES: base64.b64encode(reserved).decode()})
     await come_in(page, site)
     await page.locator("#section-A button").click()
     kept = page.locator("#seats .seat").first

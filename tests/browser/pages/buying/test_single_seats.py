@@ -9,7 +9,7 @@ from shared.words.words import LANGUAGES
 from tests.browser.readability import axe_problems, layout_problems
 from tests.browser.recorded.api_documents import problem
 from tests.browser.recorded.site import NO_ANSWER, RecordedSite
-from tests.browser.recorded.steps import change_seat, come_in
+from tests.browser.recorded.steps import change_seats, come_in
 from tests.support.browser import NewPage
 
 RESERVATIONS = "POST /events/hall/reservations"
@@ -64,7 +64,7 @@ async def test_the_hint_follows_what_others_buy(page: Any, site: RecordedSite) -
     for n in (3, 4):
         await seat(page, f"A-1-{n}").click()
     await expect(page.locator("#single-seats")).to_be_hidden()
-    change_seat(site, "hall", "A-1-1", SOLD)
+    change_seats(site, "hall", ["A-1-1"], SOLD)
     await expect(page.locator("#single-seats p")).to_contain_text("Block A, row 1, seat 2")
     await page.locator("#single-seats button").click()
     await expect_basket(page, 2, 3)

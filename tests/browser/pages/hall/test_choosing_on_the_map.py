@@ -23,7 +23,7 @@ from tests.browser.hall_steps import (
     until_painted,
 )
 from tests.browser.recorded.site import RecordedSite
-from tests.browser.recorded.steps import change_seat, come_in
+from tests.browser.recorded.steps import change_seats, come_in
 from tests.browser.steps import hold
 
 
@@ -144,7 +144,7 @@ async def test_the_list_and_the_map_agree(page: Any, site: RecordedSite) -> None
     await expect(page.locator("#seats-title")).to_have_text("Block A")
     await expect(page.locator("#seats .seat[aria-selected=true]")).to_have_text("6")
     asked = len(site.asked)
-    change_seat(site, "hall", "A-2-3", HELD)
+    change_seats(site, "hall", ["A-2-3"], HELD)
     await expect(page.locator("#seats [data-seat=A-2-3]")).to_have_attribute("data-status", "reserved")
     assert not [each for each in site.asked[asked:] if each.path.endswith("/seats")], "it is not asked for again"
     tier = page.locator("#seats [data-seat=A-1-1]")
@@ -191,7 +191,7 @@ async def test_a_hall_of_20000_seats_comes_in_one_request(mouse: Any, site: Reco
     await open_section(page, "S17")
     await expect_cursor(page, "^Section 17: Row 1, seat 13, €50.00, available$")
     free = await pixels(page)
-    change_seat(site, "large", "S17-1-13", HELD)
+    change_seats(site, "large", ["S17-1-13"], HELD)
     await expect_cursor(page, "in somebody's basket$")
     assert await pixels(page) != free
     await page.keyboard.press("ArrowRight")
