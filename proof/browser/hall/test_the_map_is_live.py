@@ -33,6 +33,9 @@ from tests.support.running.suite import RunningSuite
 from tests.support.wait import wait_until
 
 SEATS = 100  # of the event of `open_hall`
+ROW_1 = {"section_id": "A", "rows": [1, 1]}
+CLUB = {"allotment_id": "club", "name": "Club", "kind": "presale", "codes": ["FANCLUB"], "rows": [ROW_1]}
+KEPT = "available, kept for you$"
 STATE = re.compile(r"/map/state$")
 
 
@@ -67,6 +70,30 @@ async def test_a_seat_that_somebody_else_takes_is_explained_in_words(page: Any, 
         await expect(page.locator("#trouble-text")).to_have_text(f"Somebody was faster: {name}. Please pick again.")
     await expect(page.locator("#basket-count")).to_have_text("Nothing picked yet")
     await expect_cursor(page, IN_A_BASKET)
+
+
+async def test_a_code_frees_its_seats_on_the_map_until_others_with_the_code_take_them(
+    page: Any, suite: RunningSuite
+) -> None:
+    event_id = await open_hall(page, suite, allotments=[CLUB])
+    await open_section(page, "A")
+    await page.keyboard.press("ArrowUp")
+    await page.keyboard.press("Home")
+    await expect_cursor(page, "Block A: Row 1, seat 1, ", IN_A_BASKET)
+    await page.locator("#type-code").fill("fan club")
+    await page.locator("#type-code-form button").click()
+    await expect_cursor(page, KEPT)
+    free = await pixels(page)
+    async with another_fan(suite, event_id) as other:
+        held_by_other = await other.hold({"seats": ["A-1-1"], "code": "FANCLUB"})
+        await expect_cursor(page, IN_A_BASKET)
+        await until_painted(page, free)
+        await other.release(held_by_other)
+        await expect_cursor(page, KEPT)
+    await cursor(page).focus()
+    await page.keyboard.press("Enter")
+    await hold(page)
+    await expect(page.locator("#held-tickets")).to_contain_text("Block A, row 1, seat 1")
 
 
 async def test_an_own_hold_is_never_explained_as_somebody_elses(page: Any, suite: RunningSuite) -> None:
