@@ -23,7 +23,7 @@ const NAMED_AS = {
 const PARTS = Object.keys(NAMED_AS);
 /** A part takes these modules from the page that loads it (`fans/shared.js`). */
 const SHARED = /^\.{1,2}\/(api|clock|dom|format|limits|memory|price|words)\.js$/;
-const STYLES = ["fans/styles.css", "fans/branded.css", "fans/plain.css", "fans/catalogue.css", "fans/order.css", "fans/hall/hall.css", "fans/types/types.css"];
+const STYLES = ["fans/styles.css", "fans/branded.css", "fans/plain.css", "fans/catalogue.css", "fans/order.css", "fans/seats.css", "fans/hall/hall.css", "fans/types/types.css"];
 const ICONS = ["fans/icon.svg", "fans/icon-192.png", "fans/icon-512.png"];
 const PAGES = ["event", "catalogue", "order", "orders"];
 const BELOW = process.argv[2] && path.resolve(process.argv[2]);
@@ -51,7 +51,7 @@ async function fans(out) {
   for (const language of await languages()) {
     const define = {
       PROOF_WORKER: addressOf("proof_worker-", ".js"), HALL_STYLE: addressOf("hall-", ".css"), BRANDED: addressOf("branded-", ".css"),
-      TYPES_STYLE: addressOf("types-", ".css"),
+      SEATS_STYLE: addressOf("seats-", ".css"), TYPES_STYLE: addressOf("types-", ".css"),
       PROBLEM_TEXTS: "null",
     };
     for (const part of language === SERVER_LANGUAGE ? PARTS.slice(1) : PARTS) {

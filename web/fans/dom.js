@@ -11,6 +11,23 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+const styles = new Map();
+
+/** Loads a style sheet, once; without it what it styles would be nothing that fans can use. */
+export function styled(href) {
+  const loaded = (resolve, reject) => {
+    const link = element("link", { rel: "stylesheet", href });
+    link.onload = resolve;
+    link.onerror = () => {
+      styles.delete(href);
+      reject(link.remove());
+    };
+    document.head.append(link);
+  };
+  if (!styles.has(href)) styles.set(href, new Promise(loaded));
+  return styles.get(href);
+}
+
 /** Writes only changes: an unchanged text node costs no layout and triggers no screen reader. */
 export function write(target, text) {
   const node = typeof target === "string" ? byId(target) : target;

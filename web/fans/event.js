@@ -3,7 +3,7 @@
 import { Problem, ask } from "./api.js";
 import { Basket } from "./basket.js";
 import { Called } from "./called.js";
-import { announce, byId, paint, show, trouble, write } from "./dom.js";
+import { announce, byId, paint, show, styled, trouble, write } from "./dom.js";
 import { Ended } from "./ended.js";
 import { Feed } from "./feed.js";
 import { clockTime, date, ownTime, time } from "./format.js";
@@ -145,7 +145,8 @@ class Journey {
   async loadInside() {
     if (this.steps.choosing) return;
     const { eventId, fact, line, stock, basket, prices, filter, sections } = this;
-    const parts = [import(INSIDE_SCRIPT), hasTypes(fact) || isAccessible(fact) || fact.code_opens_places ? import(TYPES_SCRIPT) : {}];
+    const typed = hasTypes(fact) || isAccessible(fact) || fact.code_opens_places;
+    const parts = [import(INSIDE_SCRIPT), typed ? import(TYPES_SCRIPT) : {}, styled(SEATS_STYLE)];
     const [{ Best, Choosing, Hold }, { Types, Accessible, Code }] = await Promise.all(parts).catch(() => {
       throw new Problem({ title: texts.problem_no_connection });
     });

@@ -1,7 +1,7 @@
 // The hall of an event: its map for fans who look or choose, the states of its seats, and the picture of what is held.
 // It is loaded when somebody has a place, or asks for it.
 import { ask } from "../api.js";
-import { byId, element, show, write } from "../dom.js";
+import { byId, element, show, styled, write } from "../dom.js";
 import { levelOf as priceLevelOf, priceOfRow, priceTiers } from "../price_tiers.js";
 import { seatFacts } from "../seat_words.js";
 import { filterControl, legendOf, traitsOf } from "../traits.js";
@@ -14,18 +14,9 @@ import { SeatStates } from "./seat_states.js";
 /** Loads what the map needs; null for an event without one. */
 export async function openHall(parts) {
   const { event_id: eventId, map_hash: hash } = parts.fact;
-  const [answer] = await Promise.all([ask("GET", `/events/${encodeURIComponent(eventId)}/map?v=${hash}`, { patience: 3 }), styled()]);
+  const map = ask("GET", `/events/${encodeURIComponent(eventId)}/map?v=${hash}`, { patience: 3 });
+  const [answer] = await Promise.all([map, styled(SEATS_STYLE), styled(HALL_STYLE)]);
   return new Hall({ ...parts, eventId: encodeURIComponent(eventId), geometry: new Geometry(answer) });
-}
-
-/** The map's own style sheet; without it the map would be no map. */
-function styled() {
-  const link = element("link", { rel: "stylesheet", href: HALL_STYLE });
-  return new Promise((resolve, reject) => {
-    link.addEventListener("load", resolve);
-    link.addEventListener("error", reject);
-    document.head.append(link);
-  });
 }
 
 class Hall {
