@@ -134,7 +134,7 @@ class EventDetails(EventCard):
 
 
 class SectionAvailability(ServiceMessage):
-    """A section, what is available and held, and its lowest price."""
+    """A section, what is available, held, and reserved for who names a code or came by a lane, and its lowest price."""
 
     section_id: str
     name: str
@@ -143,6 +143,7 @@ class SectionAvailability(ServiceMessage):
     total_seats: int
     available_seats: int
     held_seats: int
+    reserved_seats: int = 0
     price_minor: int
     currency: str
 

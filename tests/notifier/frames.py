@@ -39,9 +39,9 @@ def line_frame(version: int, head_seq: int = 0, *, epoch: int = 1, **more: Any) 
                      at_ms=now_ms(), state="open", lanes=lanes, rate_per_s=50, **more)  # fmt: skip
 
 
-def stock_frame(version: int, **available: int) -> StockFrame:
+def stock_frame(version: int, reserved: int = 0, **available: int) -> StockFrame:
     sections = [
-        SectionCounts(section_id=name, available=count, held=1, sold=2, at_ms=now_ms())
+        SectionCounts(section_id=name, available=count, held=1, sold=2, at_ms=now_ms(), reserved=reserved)
         for name, count in available.items()
     ]
     return StockFrame(event_id=EVENT, epoch=STOCK_EPOCH, version=FIRST + version, ready=True, at_ms=now_ms(),

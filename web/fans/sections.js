@@ -69,14 +69,14 @@ export class Sections {
   #update({ item, price, left, bar, action }, section) {
     show(item, isShown(this.filter, section.traits));
     write(price, priceOf(section, this.prices));
-    const { available_seats: available, total_seats: total, held_seats: held } = section;
+    const { available_seats: available, total_seats: total, kind } = section;
     if (available === undefined) return;
-    const none = held > 0 ? fill(texts.all_held, { n: held }) : texts.state_sold_out;
-    write(left, available > 0 ? fill(texts.left_of, { n: available, total }) : none);
+    const mayHave = kind === "ga" && (this.basket.code || this.stock.laneOpensPlaces) ? section.reserved_seats : 0;
+    write(left, available > 0 ? fill(texts.left_of, { n: available, total }) : noneLeft(section));
     bar.style.setProperty("--share", total > 0 ? available / total : 0);
-    item.toggleAttribute("data-none", available === 0);
+    item.toggleAttribute("data-none", available + mayHave === 0);
     item.toggleAttribute("data-few", available > 0 && available / total < 0.1);
-    action.update(available);
+    action.update(available + mayHave);
   }
 
   #opener(section) {
@@ -103,6 +103,12 @@ export class Sections {
     const attributes = { class: "stepper action", role: "group", "aria-label": section.name };
     return { node: element("div", attributes, less, output, more), update };
   }
+}
+
+/** Why nobody can have a ticket without a code or a lane. */
+function noneLeft({ reserved_seats: reserved, held_seats: held }) {
+  if (reserved > 0) return fill(texts.all_reserved, { n: reserved });
+  return held > 0 ? fill(texts.all_held, { n: held }) : texts.state_sold_out;
 }
 
 /** The section's price is the lowest of its rows' prices. */

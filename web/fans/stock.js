@@ -19,6 +19,7 @@ export class Stock extends EventTarget {
     this.currency = show.currency;
     this.singleSeats = show.limits.single_seats;
     this.codeOpensPlaces = show.code_opens_places;
+    this.laneOpensPlaces = show.lane_opens_places;
     for (const section of show.sections) this.#merge({ total_seats: section.capacity, ...section });
   }
 
@@ -52,7 +53,7 @@ export class Stock extends EventTarget {
 
   #merge(section) {
     const id = section.section_id;
-    const heard = { ...this.#heard.get(id), ...section };
+    const heard = { ...this.#heard.get(id), reserved_seats: 0, ...section };
     this.#heard.set(id, heard);
     const kept = this.#kept.get(id);
     this.sections.set(id, kept ? { ...heard, available_seats: (heard.available_seats ?? 0) + kept } : heard);

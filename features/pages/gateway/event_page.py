@@ -51,7 +51,7 @@ class EventFacts:
         """The state of the line: `sold_out` also if nothing is left of the stock or may come back."""
         state = self.line.frame.state if self.line else None
         sections = self.availability.sections if self.availability else []
-        left = any(each.available_seats or each.held_seats for each in sections)
+        left = any(each.available_seats or each.held_seats or each.reserved_seats for each in sections)
         return "sold_out" if sections and not left and state not in OVER else state
 
     @property

@@ -27,7 +27,9 @@ FEW_SHARE = 0.1
 
 
 class SectionRow(NamedTuple):
-    """A section as the page shows it; `available` is None while that is unknown."""
+    """A section as the page shows it; `available` is None while that is unknown. `reserved` places are for a code or a
+    lane, which this fan may have.
+    """
 
     section_id: str
     name: str
@@ -35,6 +37,7 @@ class SectionRow(NamedTuple):
     price: str
     left: str
     available: int | None
+    reserved: int
     few: bool
     traits: str
     details: SectionDetails
@@ -85,6 +88,11 @@ class EventStock:
         return f"{left} · {least if least == most else text('price_range', least=least, most=most)}"
 
     @property
+    def is_by_code(self) -> bool:
+        """Whether some places are sold to fans with a code or of a lane alone."""
+        return self.event.code_opens_places or self.event.lane_opens_places
+
+    @property
     def is_accessible(self) -> bool:
         """Whether there are places for wheelchair users."""
         return any("wheelchair" in section.traits for section in self.event.sections)
@@ -100,6 +108,7 @@ class EventStock:
             section_id=section.section_id, name=section.name, kind=section.kind,
             price=text("price_from", price=price) if section.price_levels else price,
             left=_left(text, left) if left else "", available=available,
+            reserved=left.reserved_seats if left and self.is_by_code else 0,
             few=bool(left and 0 < left.available_seats < FEW_SHARE * left.total_seats),
             traits=traits_in_words(text, section.traits, "traits"), details=section,
         )  # fmt: skip
@@ -113,6 +122,8 @@ def traits_in_words(text: Words, traits: Iterable[Trait], form: Literal["trait",
 def _left(text: Words, section: SectionAvailability) -> str:
     if section.available_seats > 0:
         return text("left_of", n=section.available_seats, total=section.total_seats)
+    if section.reserved_seats > 0:
+        return text("all_reserved", n=section.reserved_seats)
     return text("all_held", n=section.held_seats) if section.held_seats > 0 else text("state_sold_out")
 
 

@@ -17,6 +17,7 @@ class Shop:
         self.away, self.asked = False, 0
         self.more: dict[str, Any] = {}
         self.left: int | None = None
+        self.reserved = 0
 
     async def event_page(self, event_id: str) -> EventPageFacts:
         self.asked += 1
@@ -54,7 +55,7 @@ class Shop:
             return []
         return [SectionAvailability(
             section_id="A", name="A", kind="seated", type="std", total_seats=10, available_seats=self.left,
-            held_seats=0, price_minor=100, currency="EUR",
+            held_seats=0, reserved_seats=self.reserved, price_minor=100, currency="EUR",
         )]  # fmt: skip
 
     async def prices(self, event_id: str, each: list[int], of_types: Sequence[TypePrice] = ()) -> PricesAnswer:

@@ -127,6 +127,7 @@ async def test_tickets_of_general_admission_come_from_the_pool_and_then_from_the
     sections = (await inventory.fans.get(f"/events/{EVENT}/sections")).json()["sections"]
     shown = next(each for each in sections if each["section_id"] == "GA1")
     assert (shown["total_seats"], shown["available_seats"], shown["held_seats"]) == (20, 12, 6)
+    assert shown["reserved_seats"] == 2
     assert [each["section_id"] for each in sections] == ["A", "B", "GA1"]
     assert await inventory.violations() == []
 

@@ -129,7 +129,8 @@ def section_list(layout: Layout, frame: StockFrame) -> dict[str, Any]:
         {
             "section_id": s.section_id, "name": s.name, "kind": s.kind, "type": s.type, "total_seats": s.capacity,
             "available_seats": counts[s.section_id].available, "held_seats": counts[s.section_id].held,
-            "price_minor": s.price_from_minor, "currency": layout.currency,
+            "reserved_seats": counts[s.section_id].reserved, "price_minor": s.price_from_minor,
+            "currency": layout.currency,
         }
         for s in layout.sections.values() if s.section_id in counts
     ], "types": [

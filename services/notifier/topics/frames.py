@@ -39,7 +39,7 @@ def line_body(frame: LineFrame, *, degraded: bool) -> dict[str, Any]:
 
 def section_items(frame: StockFrame) -> dict[str, object]:
     """The counts of each section, without timestamps."""
-    return {section.section_id: (section.available, section.held) for section in frame.sections}
+    return {section.section_id: (section.available, section.held, section.reserved) for section in frame.sections}
 
 
 def sections_body(frame: StockFrame, names: Container[str], *, delta: bool, degraded: bool) -> dict[str, Any]:
@@ -49,6 +49,7 @@ def sections_body(frame: StockFrame, names: Container[str], *, delta: bool, degr
             "section_id": section.section_id,
             "available_seats": section.available,
             "held_seats": section.held,
+            **({"reserved_seats": section.reserved} if section.reserved else {}),
             "timestamp": rfc3339(section.at_ms),
         }
         for section in frame.sections

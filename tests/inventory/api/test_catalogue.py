@@ -66,7 +66,7 @@ async def test_sections_are_cacheable_and_their_etag_changes_with_the_stock(inve
     assert first.headers["cache-control"] == "public, max-age=1"
     assert first.json()["sections"][2] == {
         "section_id": "GA1", "name": "Floor", "kind": "ga", "type": "General Admission", "total_seats": 20,
-        "available_seats": 20, "held_seats": 0, "price_minor": 3100, "currency": "EUR",
+        "available_seats": 20, "held_seats": 0, "reserved_seats": 0, "price_minor": 3100, "currency": "EUR",
     }  # fmt: skip
     unchanged = await inventory.fans.get(path, headers={"if-none-match": first.headers["etag"]})
     assert (unchanged.status_code, unchanged.content) == (304, b"")

@@ -49,6 +49,20 @@ async def test_a_stream_begins_with_a_snapshot_of_line_and_sections(notifier: No
     assert len(client.retries) == 1
 
 
+async def test_what_is_reserved_for_a_code_or_a_lane_is_told_where_there_is_any(notifier: Notifier):
+    client = await notifier.connect()
+    changed = iter((7, 5, 0))
+
+    async def is_told(number: int) -> None:
+        await notifier.publish(stock_frame(9 + number, next(changed), A=100))
+        await wait_until(lambda: len(client.all("sections")) == number)
+
+    for number in (2, 3, 4):
+        await is_told(number)
+    told = [one for frame in client.all("sections")[1:] for one in frame["sections"]]
+    assert [one.get("reserved_seats") for one in told] == [7, 5, None]
+
+
 async def test_a_change_arrives_within_two_seconds_and_a_frame_without_one_is_not_sent(notifier: Notifier):
     client = await notifier.connect()
     await notifier.publish(stock_frame(11, A=100, B=200, GA1=300))

@@ -89,6 +89,7 @@ export class Overview {
     const several = section.price_levels?.length > 0;
     const told = [section.name, several ? fill(texts.price_from, { price }) : price, available > 0 ? fill(texts.hall_free, { n: available }) : ""];
     if (available === 0) told[2] = section.held_seats > 0 ? texts.legend_basket : texts.legend_sold;
+    if (available === 0 && section.reserved_seats > 0) told[2] = fill(texts.all_reserved, { n: section.reserved_seats });
     if (other) told[2] = texts.filter_none;
     const left = total ? [available > 0 && !other ? fill(texts.left_of, { n: available, total }) : told[2]] : [];
     label.title = [told[0], told[1], ...left, sectionTraits(section)].filter(Boolean).join(texts.list_comma);

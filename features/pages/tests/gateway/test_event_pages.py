@@ -164,6 +164,12 @@ async def test_an_event_without_anything_left_is_sold_out(fan: httpx.AsyncClient
     assert (await event_data(fan))["offers"]["availability"] == "https://schema.org/SoldOut"
 
 
+async def test_an_event_with_places_left_for_who_has_a_code_is_not_sold_out(fan: httpx.AsyncClient, shop: Shop) -> None:
+    shop.left, shop.reserved = 0, 5
+    assert (await event_data(fan))["offers"]["availability"] == "https://schema.org/InStock"
+    assert "5 left, kept for some fans" in (await fan.get("/e/show")).text
+
+
 async def test_an_event_before_its_sale_says_when_it_starts(
     fan: httpx.AsyncClient, shop: Shop, publish_frame: Any
 ) -> None:

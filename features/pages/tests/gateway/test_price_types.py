@@ -149,6 +149,19 @@ def test_an_event_without_types_has_the_field_for_a_code_that_opens_places():
     assert "A code opens: places that are kept for it." in html
 
 
+def test_standing_places_that_are_kept_for_a_code_can_be_asked_for():
+    def choices(*, by_code: bool) -> list[str]:
+        text, told = words("en"), stock_of()
+        [floor] = told.availability.sections
+        reserved = floor.model_copy(update={"available_seats": 0, "reserved_seats": 2})
+        event = told.event.model_copy(update={"code_opens_places": by_code})
+        stock = EventStock(event, told.availability.model_copy(update={"sections": [reserved]}))
+        return options(page("en", OwnView("show", step="choosing", limit=6, sections=stock.rows(text))), "ga.GA1")
+
+    assert choices(by_code=True) == ["0", "1", "2"]
+    assert choices(by_code=False) == ["0"]
+
+
 def held(language: str = "en", *types: dict[str, Any]) -> str:
     text, stock = words(language), stock_of(*types)
     lines = [

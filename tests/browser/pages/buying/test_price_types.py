@@ -419,6 +419,28 @@ async def test_a_code_opens_places_of_an_event_without_types(page: Any, site: Re
     assert site.bodies(RESERVATIONS.replace("family", "hall")) == [wanted]
 
 
+async def test_standing_places_that_are_kept_for_a_code_are_chosen_by_who_has_it(page: Any, site: RecordedSite) -> None:
+    left = {"available_seats": 0, "held_seats": 3, "reserved_seats": 2}
+    sections = site.answers["GET /events/hall/sections"]["sections"]
+    site.change("GET /events/hall", code_opens_places=True)
+    site.change(
+        "GET /events/hall/sections", sections=[each | (left if each["kind"] == "ga" else {}) for each in sections]
+    )
+    await come_in(page, site)
+    floor = page.locator("#section-GA1")
+    await expect(floor.locator(".left")).to_have_text("2 left, kept for some fans")
+    await expect(floor.locator(".action")).to_be_hidden()
+    await page.get_by_label("I have a code").fill("FANCLUB")
+    await page.get_by_role("button", name="Use code").click()
+    more = floor.locator(".action .step").last
+    await more.click()
+    await more.click()
+    await expect(more).to_have_attribute("aria-disabled", "true")
+    await hold(page)
+    wanted = {"ga": [{"section_id": "GA1", "quantity": 2}], "code": "FANCLUB"}
+    assert site.bodies(RESERVATIONS.replace("family", "hall")) == [wanted]
+
+
 async def test_the_list_without_a_map_shows_seats_that_a_code_opens_as_free(page: Any, site: RecordedSite) -> None:
     site.change("GET /events/hall", code_opens_places=True, map_hash=None)
     pages = site.answers["GET /events/hall/sections/A/seats"]
