@@ -29,7 +29,8 @@ EVENTS = {
         "lottery": "Stage of the lottery, if there is one.", "lanes": "Head and tail of the lanes beside lane 0.",
         "degraded": "True while Pub/Sub is away and the figures are polled; else absent."}),
     "sections": ("What is left, of all sections or of those that changed.", {
-        "sections": "A list of `section_id`, `available_seats`, `held_seats` and `timestamp`; `reserved_seats` where there are any.",
+        "sections": "A list of `section_id`, `available_seats`, `held_seats` and `timestamp`; `reserved_seats` where "
+        "there are any.",
         "timestamp": "Of the newest figure.", "delta": "True if it names only what changed; else absent.",
         "degraded": "True while Pub/Sub is away and the figures are polled; else absent."}),
     "seats": ("The states of seats, two bits each, then what changed ([the hall](../use/hall.md)).", {
