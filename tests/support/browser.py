@@ -88,11 +88,12 @@ async def mouse(new_page: NewPage) -> Any:
 
 @pytest.fixture
 async def cookieless(playwright: async_api.Playwright, tmp_path: Path) -> AsyncIterator[Any]:
-    """A page of a browser whose settings block cookies."""
+    """A page of a browser whose settings block cookies; the program that draws no windows reads no settings."""
     (tmp_path / "Default").mkdir()
     blocked = {"profile": {"default_content_setting_values": {"cookies": 2}}}
     (tmp_path / "Default" / "Preferences").write_text(json.dumps(blocked))
-    context = await playwright.chromium.launch_persistent_context(tmp_path, **LAUNCH)
+    whole = {**LAUNCH, "executable_path": find_program("chromium")}
+    context = await playwright.chromium.launch_persistent_context(tmp_path, **whole)
     yield await context.new_page()
     await context.close()
 

@@ -224,7 +224,7 @@ LATE_MS = 20_000
 
 @pytest.fixture(scope="module")
 def strict() -> Iterator[RunningSuite]:
-    """A suite where closing a room_of_two and refunding an event take two operators."""
+    """A suite where closing a room and refunding an event take two operators."""
     keys = ",".join(f"{name}:{ROLES[name]}:{key}" for name, key in KEYS.items())
     environ = {"ONSALE_ADMIN_KEYS": keys, "ONSALE_ADMIN_KEY": KEYS["operator"]}
     with running_suite(**environ, ONSALE_TWO_PERSONS="close_room,refund_event") as strict:
@@ -265,7 +265,7 @@ async def ask(page: Page, event_id: str, *buttons: str, name: str, label: str, r
 
 async def room_of_two(strict: RunningSuite, event_id: str) -> str:
     async with strict.operator() as operator:
-        return str((await operator.get(f"/admin/events/{event_id}/room_of_two")).json()["state"])
+        return str((await operator.get(f"/admin/events/{event_id}/room")).json()["state"])
 
 
 async def test_one_asks_another_approves_and_the_room_closes(strict: RunningSuite, open_page: Open) -> None:
@@ -278,7 +278,7 @@ async def test_one_asks_another_approves_and_the_room_closes(strict: RunningSuit
     assert await room_of_two(strict, event_id) == "open"
     for page in (ben, vic):
         notice = page.locator("[data-approval=pending]")
-        await expect(notice).to_contain_text("ana asks to close the room_of_two", timeout=LATE_MS)
+        await expect(notice).to_contain_text("ana asks to close the room", timeout=LATE_MS)
         await expect(notice).to_contain_text("The hall is flooded")
     await expect(vic.locator("[data-approval]").get_by_role("button")).to_have_count(0)
     assert await violations(ben) == []
@@ -331,7 +331,7 @@ async def test_who_left_the_form_withdraws_or_does_it_on_the_screen(strict: Runn
     await ana.keyboard.press("Escape")
     await ben.locator("[data-approval=pending]").get_by_role("button", name="Approve").click(timeout=LATE_MS)
     agreed = ana.locator("[data-approval=approved]")
-    await expect(agreed).to_contain_text("ben agrees that you close the room_of_two", timeout=LATE_MS)
+    await expect(agreed).to_contain_text("ben agrees that you close the room", timeout=LATE_MS)
     await agreed.get_by_role("button", name="Do it now").click()
 
     async def is_closed() -> bool:
