@@ -22,7 +22,7 @@ from bench.pages.sample_hall import SECTION_SEATS, SampleHall
 from tests.support.programs import find_program
 
 ROOT = Path(__file__).parents[2]
-SOURCES, STYLES = ROOT / "web/fans", ("styles.css", "hall/hall.css")
+SOURCES, STYLES = ROOT / "web/fans", ("styles.css", "seats.css", "hall/hall.css")
 ORIGIN, SCRIPT = "http://pages.invalid", "map_page.js"
 SPIN_MS = 500
 TYPES = {".js": "text/javascript", ".css": "text/css"}

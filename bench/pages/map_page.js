@@ -3,6 +3,7 @@
 const frame = () => new Promise((resume) => requestAnimationFrame(resume));
 const shown = () => frame().then(frame);
 const prices = Object.assign(new EventTarget(), { one: (minor) => `€${minor / 100}` });
+const filter = Object.assign(new EventTarget(), { on: false });
 const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 const TURN = { available: "reserved", reserved: "sold", sold: "available" };
 
@@ -21,12 +22,12 @@ export async function drawOverview() {
   const { Geometry, decodeState, SeatMap, priceTiers } = bench.parts;
   const { geometry: data, details, state } = bench.hall;
   const geometry = new Geometry(data);
-  const states = Object.assign(new EventTarget(), { codes: decodeState(bytes(state).buffer).codes });
+  const states = Object.assign(new EventTarget(), { codes: decodeState(bytes(state).buffer).codes, isKept: () => false });
   const stock = Object.assign(new EventTarget(), { sections: new Map(details.map((one) => [one.section_id, one])) });
   const tiers = priceTiers(details);
   const minors = new Map(details.map((one) => [one.section_id, one.regular_price_minor]));
   bench.map = new SeatMap({
-    geometry, states, stock, prices, tierOf: (section) => tiers.get(minors.get(section.id)), factsOf: () => "A seat",
+    geometry, states, stock, prices, filter, tierOf: (section) => tiers.get(minors.get(section.id)), factsOf: () => "A seat",
     own: () => false, picked() {}, standing() {}, moved() {},
   });
   document.getElementById("place").append(bench.map.node);
@@ -68,7 +69,7 @@ export async function change({ n, seats }) {
 export async function drawList() {
   const basket = Object.assign(new EventTarget(), { seats: new Map() });
   bench.sections = new Map(bench.hall.details.map((one) => [one.section_id, one]));
-  bench.plan = new bench.parts.SeatPlan({ basket, prices, picked() {} });
+  bench.plan = new bench.parts.SeatPlan({ stock: { sections: bench.sections }, basket, prices, filter, picked() {} });
   bench.seats = bench.page.seats;
   bench.plan.render(bench.hall.details[0].section_id, bench.seats, bench.sections);
   await shown();
